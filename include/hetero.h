@@ -1,0 +1,201 @@
+/* hetero.h - the public interface of libhetero: load a model, tokenise, render a chat template,
+ * generate, and read the receipt of what ran.
+ *
+ * Rules for the whole file. Functions return 0 or a negative ht_code and fill *err (which may be
+ * NULL). The library never prints, never exits, and keeps no global state. Strings handed out as
+ * char ** are UTF-8, NUL-terminated, owned by the caller, freed with ht_free(). A handle may be used
+ * by one thread at a time unless its comment says otherwise. Compiles as C11 and C++11. */
+#ifndef HETERO_H
+#define HETERO_H
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define HT_MUST_USE __attribute__((warn_unused_result))
+#else
+#define HT_MUST_USE
+#endif
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+enum ht_code {
+    HT_OK = 0,
+    HT_EARG = -1,         /* the caller asked for something that cannot be meant               */
+    HT_ENOMEM = -2,       /* memory, or a stated budget, is exhausted                          */
+    HT_EIO = -3,          /* the operating system refused a read, write, open or map           */
+    HT_EFORMAT = -4,      /* a file or text breaks its format                                  */
+    HT_EUNSUPPORTED = -5, /* well-formed, but this build or device cannot do it                */
+    HT_EDEVICE = -6,      /* a device failed; the plan is dead, the session survives           */
+    HT_EFULL = -7,        /* context, pages or queue are full                                  */
+    HT_EBUSY = -8,        /* in use by another run or thread                                   */
+    HT_ECANCELLED = -9,   /* ht_cancel() or a callback asked to stop                           */
+    HT_EGATE = -10        /* evidence or policy does not admit it                              */
+};
+typedef struct ht_err {
+    int code;             /* enum ht_code                                                      */
+    const char *where;    /* "file.c:function", static                                         */
+    char msg[240];        /* what, where, why, and the next step; no trailing newline          */
+} ht_err;
+
+const char *ht_version(void); /* "0.1.0 (commit abcdef0)", static                               */
+const char *ht_code_name(int code);
+void ht_free(void *p);        /* frees what this header says the caller owns; NULL is allowed   */
+
+/* Progress of long work (loading, packing, hashing). done/total in the unit of `what`; total 0 when
+ * unknown. Called from the calling thread. Return non-zero to cancel (HT_ECANCELLED). */
+typedef int (*ht_progress_fn)(void *user, const char *what, uint64_t done, uint64_t total);
+
+/* ---- vocabulary: tokenise and detokenise ------------------------------------------------------ */
+typedef struct ht_vocab ht_vocab; /* immutable once open; any number of threads may use it        */
+enum {
+    HT_TOK_SPECIAL = 1,   /* recognise special-token text ("<|im_start|>") as tokens             */
+    HT_TOK_BOS = 2        /* add BOS/EOS where the model says so                                 */
+};
+/* path: a GGUF (vocabulary-only too), a pack, a tokenizer.json, or a Hugging Face folder.
+ * pre_override: NULL, or a tokenizer.ggml.pre name to use instead of the file's. */
+HT_MUST_USE int ht_vocab_open(ht_vocab **out, const char *path, const char *pre_override, ht_err *err);
+void ht_vocab_close(ht_vocab *);
+uint32_t ht_vocab_size(const ht_vocab *);
+int32_t ht_vocab_bos(const ht_vocab *);  /* -1 when the model has none */
+int32_t ht_vocab_eos(const ht_vocab *);
+int ht_vocab_is_eog(const ht_vocab *, int32_t id);
+/* *ids: array of *n ids, owned by the caller. */
+HT_MUST_USE int ht_vocab_encode(const ht_vocab *, const char *text, size_t len, unsigned flags,
+                                int32_t **ids, size_t *n, ht_err *);
+/* Bytes of the ids (special tokens as their text when `special`); NUL-terminated, may hold NULs. */
+HT_MUST_USE int ht_vocab_decode(const ht_vocab *, const int32_t *ids, size_t n, int special,
+                                char **text, size_t *len, ht_err *);
+
+/* ---- chat templates --------------------------------------------------------------------------- */
+typedef struct ht_chat_params {
+    const char *messages_json; /* array of message objects                                       */
+    const char *tools_json;    /* array, or NULL                                                 */
+    const char *kwargs_json;   /* object of extra variables, or NULL                             */
+    const char *bos, *eos;     /* token texts; NULL: the vocabulary's, or ""                     */
+    int64_t now_unix;          /* what strftime_now sees, in seconds since 1970; 0: the clock     */
+    int no_generation_prompt;
+} ht_chat_params;
+/* Render a template source by itself. */
+HT_MUST_USE int ht_chat_render(const char *source, size_t source_len, const ht_chat_params *, char **text,
+                               size_t *len, ht_err *);
+/* The template text carried by a model file; HT_EUNSUPPORTED when it has none. */
+HT_MUST_USE int ht_chat_source(const char *model_path, char **text, ht_err *);
+
+/* ---- files: inspect, pack --------------------------------------------------------------------- */
+typedef struct ht_inspect_params {
+    uint32_t ctx;         /* estimate memory for this context; 0: the model's own                */
+    const char *ctk, *ctv;/* KV types of the estimate; NULL: f16                                  */
+    int tensors;          /* list every tensor                                                   */
+    int verify;           /* hash everything                                                     */
+} ht_inspect_params;
+HT_MUST_USE int ht_inspect(const char *path, const ht_inspect_params *, char **json, ht_err *);
+
+typedef struct ht_pack_params {
+    const char *precision;   /* "f16" (float types kept), "q8", "q4"                              */
+    const char *also;        /* second representation of the projections: NULL, "q8" or "q4"     */
+    const char *q4_type;     /* body of q4: "q4_0" (default) or "q4_k"                            */
+    const char *head_type;   /* q4 only: type of the head; NULL: the better default (q6_k/q8_0)   */
+    const char *pre_override;
+    int threads;             /* 0: default                                                       */
+    ht_progress_fn progress; void *user;
+} ht_pack_params;
+/* Writes to a temporary file beside out, fsyncs, renames. *json (may be NULL): the pack's summary. */
+HT_MUST_USE int ht_pack_make(const char *src, const char *out, const ht_pack_params *, char **json,
+                             ht_err *);
+
+/* ---- engine: a loaded model on its devices ----------------------------------------------------- */
+typedef struct ht_engine ht_engine;
+typedef struct ht_session ht_session;
+typedef struct ht_engine_params {
+    const char *model;              /* path                                                     */
+    const char *pre_override;
+    const char *prefill_engine;     /* NULL: by route (reference when there is no evidence)      */
+    const char *decode_engine;
+    const char *act;                /* "f32" (default) or "q8"                                   */
+    const char *ctk, *ctv;          /* "f16" (default), "f32"                                    */
+    const char *prefill_rep, *decode_rep; /* representation of a two-representation pack          */
+    const char *isa;                /* NULL: best; else cap: "generic", "avx2", "avx512"          */
+    uint32_t ctx;                   /* positions per session; 0: min(model, what fits)            */
+    uint32_t max_sessions;          /* 0: 1                                                       */
+    uint32_t ubatch;                /* prefill chunk in rows; 0: default                          */
+    int threads;                    /* 0: affinity, quota and physical cores decide               */
+    int verify;                     /* hash the pack even if it is trusted already                */
+    ht_progress_fn progress; void *user;
+} ht_engine_params;
+HT_MUST_USE int ht_engine_open(ht_engine **, const ht_engine_params *, ht_err *);
+void ht_engine_close(ht_engine *);          /* after its sessions                               */
+const ht_vocab *ht_engine_vocab(const ht_engine *);    /* borrowed                              */
+const char *ht_engine_template(const ht_engine *);     /* borrowed; NULL when the model has none */
+uint32_t ht_engine_ctx(const ht_engine *);
+/* What is loaded and where: model, contract, threads and why, memory, kernels chosen. JSON. */
+HT_MUST_USE int ht_engine_info(const ht_engine *, char **json, ht_err *);
+/* Tape, cover, bytes, dispatches and barriers per phase (prefill of n_prompt, decode at depth). */
+HT_MUST_USE int ht_engine_explain(const ht_engine *, uint32_t n_prompt, uint32_t depth, char **json,
+                                  ht_err *);
+
+/* ---- sampling ----------------------------------------------------------------------------------- */
+typedef struct ht_logit_bias { int32_t id; float bias; } ht_logit_bias;
+typedef struct ht_sampling {         /* ht_sampling_init() gives the defaults named here           */
+    float temp;                      /* 0.8; <= 0: greedy, ties to the lowest id                   */
+    int32_t top_k;                   /* 40; 0: off                                                 */
+    float top_p, min_p, typical_p;   /* 0.95, 0.05, 1 (off)                                        */
+    float repeat_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0                          */
+    int32_t penalty_last_n;          /* 64; 0: off; -1: the context                                */
+    float dry_multiplier, dry_base;  /* 0 (off), 1.75                                              */
+    int32_t dry_allowed_length, dry_last_n; /* 2, -1                                               */
+    const char *const *dry_breakers; size_t n_dry_breakers;  /* NULL: "\n" ":" "\"" "*"            */
+    float xtc_probability, xtc_threshold;   /* 0 (off), 0.1                                        */
+    const ht_logit_bias *bias; size_t n_bias;
+    uint64_t seed;                   /* counter-based: token t uses (seed, position t)             */
+} ht_sampling;
+void ht_sampling_init(ht_sampling *);
+/* The chain that takes effect, in order, as text ("penalties(64) -> top_k(40) -> ..."). */
+HT_MUST_USE int ht_sampling_describe(const ht_sampling *, char **text, ht_err *);
+
+/* ---- sessions ------------------------------------------------------------------------------------ */
+enum ht_finish { HT_FINISH_NONE, HT_FINISH_STOP, HT_FINISH_EOG, HT_FINISH_LENGTH, HT_FINISH_CANCEL };
+typedef struct ht_token_event {
+    int32_t id; uint32_t pos;
+    const char *text; size_t len;    /* bytes now safe to show: whole code points, no stop prefix  */
+    float logprob;                   /* natural log, of the distribution before sampling           */
+} ht_token_event;
+typedef struct ht_gen_params {
+    uint32_t max_new;                /* 0: until the context ends                                  */
+    const ht_sampling *sampling;     /* NULL: defaults                                             */
+    const char *const *stop; size_t n_stop;
+    int ignore_eos;
+    int special;                     /* show special tokens in the text                           */
+    int (*on_token)(void *user, const ht_token_event *); /* non-zero: cancel; NULL allowed         */
+    ht_progress_fn on_prefill;       /* tokens of the prompt done                                  */
+    void *user;
+} ht_gen_params;
+typedef struct ht_gen_result {       /* zero it before; ht_gen_result_done() frees                 */
+    char *text; size_t len;
+    int32_t *ids; size_t n_ids;
+    int finish;                      /* enum ht_finish                                             */
+} ht_gen_result;
+HT_MUST_USE int ht_session_new(ht_session **, ht_engine *, ht_err *);
+void ht_session_free(ht_session *);
+uint32_t ht_session_len(const ht_session *);           /* positions held                          */
+HT_MUST_USE int ht_session_truncate(ht_session *, uint32_t len, ht_err *);
+HT_MUST_USE int ht_session_fork(ht_session **, const ht_session *, ht_err *);
+/* Append ids to the session and generate after them. ids may extend what the session holds: the
+ * common prefix is kept, the rest truncated and recomputed. */
+HT_MUST_USE int ht_session_generate(ht_session *, const int32_t *ids, size_t n, const ht_gen_params *,
+                                    ht_gen_result *, ht_err *);
+/* Evaluate ids from the session's current end; want_all or a sorted list of indices into ids asks for
+ * logits, delivered in order. */
+typedef int (*ht_logits_fn)(void *user, uint32_t index, const float *logits, uint32_t n_vocab);
+HT_MUST_USE int ht_session_eval(ht_session *, const int32_t *ids, size_t n, const uint32_t *want,
+                                size_t n_want, ht_logits_fn, void *user, ht_err *);
+void ht_cancel(ht_session *);        /* any thread; the running call returns within 50 ms          */
+/* Receipt of the last generate/eval: product.md 3.1 and evidence.md 7.9. */
+HT_MUST_USE int ht_session_receipt(const ht_session *, char **json, ht_err *);
+void ht_gen_result_done(ht_gen_result *);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,108 @@
+/* step.h - one transformer step as a tape of coarse stages; the narrow waist.
+ * Above: decode, sched, evid, route build batches and choose covers. Below: backends
+ * run them. A stage reads and writes fixed registers, so a tape has no edges and no
+ * tensors: X [rows,dim] residual | Q [rows,heads*hd] | A like Q | H [rows,ffn]
+ * | R [rows,topk] expert id+weight | L [want,vocab] logits | T [want] token ids.
+ * rows is a batch's token count. */
+#ifndef HT_STEP_H
+#define HT_STEP_H
+#include "core/err.h"
+typedef struct ht_model ht_model;        /* model/model.h spec + bound weights, immutable       */
+typedef struct ht_dev ht_dev;            /* one opened device, or a group of equal ones         */
+typedef struct ht_kv ht_kv;              /* step/kvpool.h planes and codecs; owned by kv/       */
+typedef struct ht_plan ht_plan;          /* a cover encoded for one bucket; owns its scratch    */
+
+enum ht_kind {
+    HT_EMBED,     /* tokens -> X              scale?                                            */
+    HT_QKV,       /* X -> Q, cache[K,V]       norm, proj, bias?, qk-norm?, rope                 */
+    HT_ATTN,      /* Q, cache -> A            causal GQA, window?, score cap?, mass?            */
+    HT_ATTN_OUT,  /* A -> X                   proj, post-norm?, residual                        */
+    HT_FFN_UP,    /* X -> H                   norm, gate and up, silu or gelu, product          */
+    HT_FFN_DOWN,  /* H -> X                   proj, post-norm?, residual                        */
+    HT_ROUTE,     /* X -> R                   norm, router, top-k, softmax before or after      */
+    HT_EXPERTS,   /* X, R -> X                norm, grouped gated FFN, shared expert?, residual */
+    HT_PICK,      /* X, Q -> X, Q             keep only wanted rows; after the last layer's QKV */
+    HT_HEAD,      /* X -> L                   norm, vocabulary proj, logit cap?                 */
+    HT_SAMPLE,    /* L -> T                   optional; decode/sample.c on the host is its oracle */
+    HT_KINDS
+};
+enum { HT_BIAS = 1, HT_QKNORM = 2, HT_WINDOW = 4, HT_CAP = 8, HT_POSTNORM = 16, HT_GELU = 32,
+       HT_RENORM = 64, HT_SHARED = 128 };                    /* the optional parts named above */
+typedef struct { uint16_t kind, flags; int16_t layer; } ht_stage;           /* layer -1: none   */
+
+enum { HT_PAGE = 32 };                                        /* positions per KV page          */
+enum { HT_NOPAGE = UINT32_MAX };                              /* an evicted hole in a page list */
+enum { HT_WANT_MASS = 1,                                      /* ht_bucket.flags              */
+       HT_ALT_REP = 2 };             /* use the alternate representation of weights that have one */
+enum ht_act { HT_ACT_F32, HT_ACT_Q8, HT_ACT_F16, HT_ACT_BF16 };  /* arithmetic: product.md 4   */
+typedef struct {                    /* what a plan is made for: maxima, and what it may assume  */
+    uint16_t rows, seqs, want, steps;          /* steps > 1: tokens chained on the device       */
+    uint32_t ctx, past;             /* past 0: every sequence starts at position 0              */
+    uint16_t kv_fmt;                /* ht_kv_desc in force                                      */
+    uint8_t act, flags;             /* enum ht_act; HT_WANT_MASS: attention mass per page       */
+} ht_bucket;
+typedef struct {                    /* borrowed by run() until wait() returns                   */
+    uint32_t rows, seqs, n_want;    /* <= the bucket's maxima; the rest is padding              */
+    const int32_t *token, *pos;     /* [rows]                                                   */
+    const int32_t *slot;            /* [rows] cache position if not pos (draft trees), or NULL  */
+    const int32_t *parent;          /* [rows] draft tree, row index or -1; NULL means causal    */
+    const uint16_t *seq;            /* [rows] owner sequence                                    */
+    const uint32_t *page[2];        /* per KV class, full or windowed: [seqs, ceil(ctx/HT_PAGE)] */
+    const uint32_t *want;           /* [n_want] rows that need logits                           */
+    const struct ht_sampling *sampling;        /* [seqs] chain, seed, stop ids; for HT_SAMPLE   */
+    float *mass;                    /* [layers,seqs,pages] out, with HT_WANT_MASS               */
+    const uint32_t *adapter;        /* [seqs] reserved for LoRA, NULL today                     */
+    const uint8_t *rope_long;       /* [seqs] longrope: 1 uses the long factors; NULL: none does */
+} ht_batch;
+
+/* A span is one way to run one or more consecutive stages: a plain kernel, a fused kernel,
+ * a captured graph, a compiled graph or a whole-model megakernel. One name serves the symbol,
+ * the source file, the test, the benchmark row and the receipt. */
+typedef struct ht_span {
+    const char *name;                                     /* "qkv.q4k.sm90.rows1"               */
+    size_t (*covers)(const ht_dev *, const ht_model *, const ht_stage *at, size_t left,
+                     const ht_bucket *);
+                                       /* how many stages from `at` this span runs; 0 = does not */
+    void (*bound)(const ht_dev *, const ht_model *, const ht_stage *at, size_t n,
+                  const ht_bucket *, uint64_t *bytes, uint64_t *flops);  /* least traffic and work */
+    int (*encode)(ht_plan *, const ht_stage *at, size_t n, ht_err *);
+} ht_span;
+typedef struct { const ht_span *span; uint32_t at, n; } ht_cut;    /* a cover is a run of cuts   */
+
+typedef struct {                       /* of a plan's last finished run; the source of receipts    */
+    uint64_t ns, bytes, flops;         /* wall time; least traffic and work of what was run        */
+    uint32_t dispatches, barriers;
+    uint64_t host_copy_bytes, device_copy_bytes;
+} ht_run_stats;
+
+typedef struct ht_backend {            /* "ref", "cpu", "graph", "cuda", ...; const, no state    */
+    const char *name;
+    const ht_span *const *spans;       /* NULL-terminated; ref has exactly one span per kind     */
+    int (*open)(ht_dev **, const char *opts, ht_err *);      /* "threads=2,isa=avx2", "gpu=0+1"   */
+    int (*load)(ht_dev *, const ht_model *, ht_err *);
+    int (*kv_alloc)(ht_dev *, size_t bytes, void **mem, ht_err *);  /* a plane for a pool of kv/ */
+    int (*kv_attach)(ht_dev *, ht_kv *, ht_err *);  /* EUNSUPPORTED: this device can't address it */
+    int (*plan)(ht_plan **, ht_dev *, ht_kv *, const ht_stage *, const ht_cut *, size_t n_cuts,
+                const ht_bucket *, ht_err *);             /* any contiguous part of the tape;
+                                                             allocates; nothing after it does    */
+    int (*reg)(ht_plan *, int reg, void **ptr, size_t *bytes, ht_err *); /* a sub-tape's input, output */
+    int (*run)(ht_plan *, const ht_batch *, ht_err *);    /* enqueue; one run in flight per plan */
+    int (*wait)(ht_plan *, const float **logits, ht_err *);      /* [n_want,vocab], until next run */
+    int (*tokens)(ht_plan *, const int32_t **ids, size_t *n, ht_err *);     /* with HT_SAMPLE    */
+    int (*stats)(const ht_plan *, ht_run_stats *);
+    int (*describe)(const ht_dev *, char *json, size_t cap);  /* kernels chosen, threads: an object */
+    int (*cancel)(ht_plan *);          /* any thread; wait() then returns ECANCELLED within 50 ms */
+    int (*page_copy)(ht_dev *, ht_kv *, int kv_class, uint32_t dst, uint32_t src, ht_err *); /* CoW */
+    int (*page_io)(ht_dev *, ht_kv *, int kv_class, uint32_t page, void *host, int write, ht_err *);
+    int (*kv_move)(ht_dev *, ht_kv *dst, ht_kv *src, int layer0, int n_layers,
+                   const uint32_t *pages, size_t n, ht_err *);  /* queued behind those layers' writes */
+    void (*plan_free)(ht_plan *);
+    void (*close)(ht_dev *);
+} ht_backend;
+
+size_t ht_tape(const ht_model *, ht_stage *out, size_t cap);     /* the step, written once       */
+/* Cheapest cover by shortest path over the tape; cost_ns < 0 means unmeasured: use bound(). */
+size_t ht_cover(const ht_backend *, const ht_dev *, const ht_model *, const ht_stage *, size_t n,
+                const ht_bucket *, double (*cost_ns)(void *, const ht_cut *), void *, ht_cut *out,
+                ht_err *);
+#endif
