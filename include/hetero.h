@@ -82,6 +82,11 @@ HT_MUST_USE int ht_chat_render(const char *source, size_t source_len, const ht_c
                                size_t *len, ht_err *);
 /* The template text carried by a model file; HT_EUNSUPPORTED when it has none. */
 HT_MUST_USE int ht_chat_source(const char *model_path, char **text, ht_err *);
+/* Render and tokenise in one go: special tokens are recognised in the template's own text and never
+ * in what came from messages, tools or kwargs. No BOS is added: the template owns it. bos/eos NULL:
+ * the vocabulary's. *ids: array of *n ids, owned by the caller. */
+HT_MUST_USE int ht_chat_encode(const ht_vocab *, const char *source, size_t source_len,
+                               const ht_chat_params *, int32_t **ids, size_t *n, ht_err *);
 
 /* ---- files: inspect, pack --------------------------------------------------------------------- */
 typedef struct ht_inspect_params {
@@ -134,6 +139,14 @@ HT_MUST_USE int ht_engine_info(const ht_engine *, char **json, ht_err *);
 /* Tape, cover, bytes, dispatches and barriers per phase (prefill of n_prompt, decode at depth). */
 HT_MUST_USE int ht_engine_explain(const ht_engine *, uint32_t n_prompt, uint32_t depth, char **json,
                                   ht_err *);
+/* Check this engine against the oracle in this process, on its own model: the phases' engines against
+ * `ref` over a short prompt and a few decoded tokens, and against themselves under other chunkings.
+ * Correctness only, no times. *json (may be NULL): {"ok":bool,"checks":[{"name","ok","detail"}...]}.
+ * A check that fails is HT_EGATE with the JSON still filled in. */
+HT_MUST_USE int ht_engine_qualify_reference(ht_engine *, char **json, ht_err *);
+/* The engines of this build and what each can do on this machine, without a model. JSON:
+ * {"engines":[{"name","available":bool,"why","describe":{...}}...]}. */
+HT_MUST_USE int ht_engines_describe(char **json, ht_err *);
 
 /* ---- sampling ----------------------------------------------------------------------------------- */
 typedef struct ht_logit_bias { int32_t id; float bias; } ht_logit_bias;
@@ -190,8 +203,11 @@ HT_MUST_USE int ht_session_generate(ht_session *, const int32_t *ids, size_t n, 
 typedef int (*ht_logits_fn)(void *user, uint32_t index, const float *logits, uint32_t n_vocab);
 HT_MUST_USE int ht_session_eval(ht_session *, const int32_t *ids, size_t n, const uint32_t *want,
                                 size_t n_want, ht_logits_fn, void *user, ht_err *);
-void ht_cancel(ht_session *);        /* any thread; the running call returns within 50 ms          */
-/* Receipt of the last generate/eval: product.md 3.1 and evidence.md 7.9. */
+void ht_cancel(ht_session *);        /* any thread, and a signal handler: the running call returns
+                                      * within 50 ms with HT_ECANCELLED / HT_FINISH_CANCEL         */
+/* Receipt of the last generate/eval: product.md 3.1 and evidence.md 7.9. {"phases":[{"phase":
+ * "prefill"|"decode","decision","reason","segments":[{"engine","cover","planned","executed","tokens",
+ * "ns","bytes","flops","dispatches","hostCopyBytes",...}]}],...} */
 HT_MUST_USE int ht_session_receipt(const ht_session *, char **json, ht_err *);
 void ht_gen_result_done(ht_gen_result *);
 
