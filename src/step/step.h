@@ -96,6 +96,10 @@ typedef struct ht_backend {            /* "ref", "cpu", "graph", "cuda", ...; co
     int (*page_io)(ht_dev *, ht_kv *, int kv_class, uint32_t page, void *host, int write, ht_err *);
     int (*kv_move)(ht_dev *, ht_kv *dst, ht_kv *src, int layer0, int n_layers,
                    const uint32_t *pages, size_t n, ht_err *);  /* queued behind those layers' writes */
+    /* Bytes that load() takes beside the mapped file and that a plan of this tape and bucket takes,
+     * from shapes alone, before either is done (memory check, inspect). NULL: estimated by api/. */
+    int (*footprint)(const ht_dev *, const ht_model *, const ht_stage *, size_t n, const ht_bucket *,
+                     uint64_t *weights, uint64_t *scratch);
     void (*plan_free)(ht_plan *);
     void (*close)(ht_dev *);
 } ht_backend;
