@@ -80,12 +80,6 @@ typedef struct ht_chat_params {
 /* Render a template source by itself. */
 HT_MUST_USE int ht_chat_render(const char *source, size_t source_len, const ht_chat_params *, char **text,
                                size_t *len, ht_err *);
-/* Render and tokenise in one go: text of the template is read with special tokens, text that stems
- * from messages, tools and kwargs never is, so a user cannot forge a turn. *ids [*n] and *text (NULL:
- * not wanted; *len its length) belong to the caller. Adds no BOS: the template owns it. */
-HT_MUST_USE int ht_chat_encode(const ht_vocab *, const char *source, size_t source_len,
-                               const ht_chat_params *, int32_t **ids, size_t *n, char **text, size_t *len,
-                               ht_err *);
 /* The template text carried by a model file; HT_EUNSUPPORTED when it has none. */
 HT_MUST_USE int ht_chat_source(const char *model_path, char **text, ht_err *);
 /* Render and tokenise in one go: special tokens are recognised in the template's own text and never
@@ -154,11 +148,6 @@ HT_MUST_USE int ht_engine_qualify_reference(ht_engine *, char **json, ht_err *);
  * {"engines":[{"name","available":bool,"why","describe":{...}}...]}. */
 HT_MUST_USE int ht_engines_describe(char **json, ht_err *);
 
-/* Reference qualification on the spot: the loaded engines' logits over a short prompt and its greedy
- * continuation against the scalar oracle `ref`, on the loaded weights. *json (NULL allowed):
- * positions, arg-max agreements, largest difference and its bound. HT_EGATE when an engine does not agree. */
-HT_MUST_USE int ht_engine_qualify_reference(ht_engine *, char **json, ht_err *);
-
 /* ---- sampling ----------------------------------------------------------------------------------- */
 typedef struct ht_logit_bias { int32_t id; float bias; } ht_logit_bias;
 typedef struct ht_sampling {         /* ht_sampling_init() gives the defaults named here           */
@@ -215,7 +204,8 @@ typedef int (*ht_logits_fn)(void *user, uint32_t index, const float *logits, uin
 HT_MUST_USE int ht_session_eval(ht_session *, const int32_t *ids, size_t n, const uint32_t *want,
                                 size_t n_want, ht_logits_fn, void *user, ht_err *);
 void ht_cancel(ht_session *);        /* any thread, and a signal handler: the running call returns
-                                      * within 50 ms with HT_ECANCELLED / HT_FINISH_CANCEL         */
+                                      * within 50 ms: generate with 0, HT_FINISH_CANCEL and what there
+                                      * is of the text; eval with HT_ECANCELLED                    */
 /* Receipt of the last generate/eval: product.md 3.1 and evidence.md 7.9. {"phases":[{"phase":
  * "prefill"|"decode","decision","reason","segments":[{"engine","cover","planned","executed","tokens",
  * "ns","bytes","flops","dispatches","hostCopyBytes",...}]}],...} */
