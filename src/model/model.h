@@ -10,7 +10,8 @@ typedef struct ht_weight {           /* n_mats matrices [rows,cols] of one type,
     const void *data; uint64_t bytes;
     uint32_t rows, cols, n_mats;
     uint8_t type, layout;            /* enum ht_type, enum ht_layout                                */
-    uint64_t row_bytes, mat_bytes;   /* of HT_LAYOUT_ROWS; mat_bytes = rows*row_bytes                */
+    uint64_t row_bytes;              /* HT_LAYOUT_ROWS; 0 for others                                 */
+    uint64_t mat_bytes;              /* from one matrix to the next, any layout                      */
     uint32_t id;                     /* dense index within the model: key of a backend's own copies  */
     const struct ht_weight *alt;     /* second representation (pack), or NULL                       */
 } ht_weight;
@@ -22,6 +23,8 @@ typedef struct {
     ht_weight gate, up, down;        /* dense: [ffn,dim] [ffn,dim] [dim,ffn]                         */
     ht_weight router;                /* [experts,dim]                                               */
     ht_weight e_gate, e_up, e_down;  /* n_mats = experts                                            */
+    ht_weight s_gate, s_up, s_down;  /* shared expert: [shared_ffn,dim] x2, [dim,shared_ffn]         */
+    ht_weight s_router;              /* [1,dim]: sigmoid gate of the shared expert                   */
 } ht_layer;
 struct ht_model {
     ht_spec spec;
@@ -43,7 +46,9 @@ HT_MUST_USE int ht_spec_to_json(const ht_spec *, ht_arena *, ht_json **, ht_err 
 void ht_weight_row(const ht_weight *, uint32_t m, uint32_t r, float *out);
 
 /* The model's tensors under their normal (GGUF-style) names in a fixed order, for pack writing:
- * "token_embd", "blk.0.attn_q", ...; norms and biases as F32. */
+ * "token_embd", "blk.0.attn_q", ...; norms and biases as F32 vectors [n]. A pack declares w as
+ * [rows,cols], or [n_mats,rows,cols] for expert stacks, and stores ht_spec_to_json's object as the
+ * member "spec" of the header's "model". projection: one of those that a contract quantises. */
 typedef struct { char name[64]; const ht_weight *w; const float *vec; uint32_t n; bool projection; } ht_named;
 size_t ht_model_names(const ht_model *, ht_named *out, size_t cap);    /* returns the full count      */
 /* Contract of the stored weights: "f16", "q8" or "q4", and the count of quantised projections. */

@@ -29,6 +29,8 @@ enum ht_kind {
 enum { HT_BIAS = 1, HT_QKNORM = 2, HT_WINDOW = 4, HT_CAP = 8, HT_POSTNORM = 16, HT_GELU = 32,
        HT_RENORM = 64, HT_SHARED = 128 };                    /* the optional parts named above */
 typedef struct { uint16_t kind, flags; int16_t layer; } ht_stage;           /* layer -1: none   */
+enum ht_reg { HT_REG_X, HT_REG_Q, HT_REG_A, HT_REG_H, HT_REG_R, HT_REG_L, HT_REG_T, HT_REGS };
+typedef struct { uint32_t id; float w; } ht_choice;           /* an entry of R, best first       */
 
 enum { HT_PAGE = 32 };                                        /* positions per KV page          */
 enum { HT_NOPAGE = UINT32_MAX };                              /* an evicted hole in a page list */
@@ -38,7 +40,7 @@ enum ht_act { HT_ACT_F32, HT_ACT_Q8, HT_ACT_F16, HT_ACT_BF16 };  /* arithmetic: 
 typedef struct {                    /* what a plan is made for: maxima, and what it may assume  */
     uint16_t rows, seqs, want, steps;          /* steps > 1: tokens chained on the device       */
     uint32_t ctx, past;             /* past 0: every sequence starts at position 0              */
-    uint16_t kv_fmt;                /* ht_kv_desc in force                                      */
+    uint16_t kv_fmt;                /* enum ht_kvtype of K, that of V << 8                       */
     uint8_t act, flags;             /* enum ht_act; HT_WANT_MASS: attention mass per page       */
 } ht_bucket;
 typedef struct {                    /* borrowed by run() until wait() returns                   */
@@ -85,7 +87,8 @@ typedef struct ht_backend {            /* "ref", "cpu", "graph", "cuda", ...; co
     int (*plan)(ht_plan **, ht_dev *, ht_kv *, const ht_stage *, const ht_cut *, size_t n_cuts,
                 const ht_bucket *, ht_err *);             /* any contiguous part of the tape;
                                                              allocates; nothing after it does    */
-    int (*reg)(ht_plan *, int reg, void **ptr, size_t *bytes, ht_err *); /* a sub-tape's input, output */
+    int (*reg)(ht_plan *, int reg, void **ptr, size_t *bytes, ht_err *); /* enum ht_reg: a sub-tape's
+                                        input and output, f32 (R: ht_choice); host-readable after wait */
     int (*run)(ht_plan *, const ht_batch *, ht_err *);    /* enqueue; one run in flight per plan */
     int (*wait)(ht_plan *, const float **logits, ht_err *);      /* [n_want,vocab], until next run */
     int (*tokens)(ht_plan *, const int32_t **ids, size_t *n, ht_err *);     /* with HT_SAMPLE    */
@@ -109,4 +112,13 @@ size_t ht_tape(const ht_model *, ht_stage *out, size_t cap);     /* the step, wr
 size_t ht_cover(const ht_backend *, const ht_dev *, const ht_model *, const ht_stage *, size_t n,
                 const ht_bucket *, double (*cost_ns)(void *, const ht_cut *), void *, ht_cut *out,
                 ht_err *);
+/* The floor every bound() may use: least bytes and arithmetic of one stage of the model at this bucket
+ * (weights once, registers in and out once, the KV that causal attention must read). */
+void ht_stage_bound(const ht_model *, const ht_stage *, const ht_bucket *, uint64_t *bytes,
+                    uint64_t *flops);
+const char *ht_kind_name(int kind);                              /* "qkv"; "?" when out of range */
+/* "qkv+bias+qknorm.3": kind, flags and layer; cut to the size of out. */
+void ht_stage_text(const ht_stage *, char out[80]);
+/* Identity of a cover (part of every claim of equality): SHA-256, hex, over its stages and spans. */
+int ht_cover_hash(const ht_stage *, const ht_cut *, size_t n_cuts, char hex[65], ht_err *);
 #endif
