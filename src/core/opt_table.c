@@ -1,0 +1,300 @@
+/* opt_table.c - the rows of opt.h: commands and options, nothing else. */
+#include "core/opt.h"
+
+#define C(x) (1u << HT_CMD_##x)
+enum {
+    C_GEN = C(RUN) | C(CHAT),
+    C_ENGINE = C_GEN | C(EXPLAIN) | C(BENCH) | C(PPL) | C(LOGITS) | C(QUALIFY),
+    C_MODEL = C_ENGINE | C(INSPECT) | C(TOKENIZE) | C(TEMPLATE),
+    C_PRE = C_ENGINE | C(TOKENIZE) | C(PACK),
+    C_ALL = (1u << HT_CMDS) - 1
+};
+
+/* clang-format off */
+#define FLAG(g, e, c, n, h) {n, NULL, NULL, NULL, h, 0, 0, (c), HT_OPT_FLAG, HT_GROUP_##g, e}
+#define STR(g, e, c, n, a, d, h) {n, a, d, NULL, h, 0, 0, (c), HT_OPT_STR, HT_GROUP_##g, e}
+#define LIST(g, c, n, a, h) {n, a, NULL, NULL, h, 0, 0, (c), HT_OPT_LIST, HT_GROUP_##g, 0}
+#define ENUM(g, e, c, n, a, d, ch, h) {n, a, d, ch, h, 0, 0, (c), HT_OPT_ENUM, HT_GROUP_##g, e}
+#define INT(g, e, c, n, d, lo, hi, h) {n, "N", d, NULL, h, lo, hi, (c), HT_OPT_INT, HT_GROUP_##g, e}
+#define REAL(g, c, n, d, lo, hi, h) {n, "X", d, NULL, h, lo, hi, (c), HT_OPT_REAL, HT_GROUP_##g, 1}
+
+/* 2^53-1: the largest integer that a JSON reader keeps exact, so a seed survives its receipt. */
+#define SEED_MAX 9007199254740991.0
+
+const ht_opt_def ht_opt_table[HT_OPTS] = {
+    [HT_OPT_MODEL] = STR(MODEL, 1, C_MODEL, "-m --model", "FILE", NULL,
+        "model: a GGUF file (the first of its shards), a Hugging Face folder or a pack; may "
+        "also be "
+        "given as the first word"),
+    [HT_OPT_PRE] = STR(MODEL, 0, C_PRE, "--pre --override-pre", "NAME", NULL,
+        "use this pre-tokenizer (a tokenizer.ggml.pre name) instead of the file's"),
+
+    [HT_OPT_PROMPT] = STR(INPUT, 0, C(RUN) | C(TOKENIZE), "-p --prompt", "TEXT", NULL,
+        "the text"),
+    [HT_OPT_FILE] = STR(INPUT, 0, C(RUN) | C(TOKENIZE) | C(PPL), "-f --file", "FILE", NULL,
+        "read the text from FILE; - is standard input"),
+    [HT_OPT_IDS] = STR(INPUT, 0, C(RUN) | C(TOKENIZE) | C(LOGITS), "--ids", "LIST", NULL,
+        "token ids separated by commas, instead of text"),
+    [HT_OPT_ESCAPE] = FLAG(INPUT, 0, C(RUN) | C(TOKENIZE), "-e --escape",
+        "understand \\n \\t \\r \\\\ \\' \\\" and \\xHH in the text of -p"),
+    [HT_OPT_CHAT] = FLAG(INPUT, 0, C(RUN), "-cnv --chat --conversation",
+        "take the text as one user message and render the model's chat template around it"),
+    [HT_OPT_SYSTEM] = STR(INPUT, 1, C_GEN, "-sys --system --system-prompt", "TEXT", NULL,
+        "system message put before the conversation"),
+    [HT_OPT_MESSAGES] = STR(INPUT, 0, C(TEMPLATE) | C(RUN), "--messages", "FILE", NULL,
+        "JSON array of messages, each with role and content; - is standard input"),
+    [HT_OPT_TEMPLATE] = STR(INPUT, 0, C(TEMPLATE) | C_GEN, "--template --chat-template-file",
+        "FILE",
+        NULL, "use this chat template instead of the model's"),
+    [HT_OPT_TOOLS] = STR(INPUT, 0, C(TEMPLATE) | C(RUN), "--tools", "FILE", NULL,
+        "JSON array of tool definitions handed to the template"),
+    [HT_OPT_KWARGS] = STR(INPUT, 0, C(TEMPLATE) | C_GEN, "--kwargs --chat-template-kwargs", "JSON",
+        NULL, "object of extra template variables, e.g. {\"enable_thinking\":false}"),
+    [HT_OPT_NO_GEN_PROMPT] = FLAG(INPUT, 0, C(TEMPLATE), "--no-generation-prompt",
+        "do not open the assistant's turn at the end"),
+    [HT_OPT_BOS] = STR(INPUT, 0, C(TEMPLATE), "--bos", "TEXT", NULL,
+        "what the template sees as bos_token (default: the model's, or nothing)"),
+    [HT_OPT_EOS] = STR(INPUT, 0, C(TEMPLATE), "--eos", "TEXT", NULL,
+        "what the template sees as eos_token (default: the model's, or nothing)"),
+    [HT_OPT_NOW] = STR(INPUT, 0, C(TEMPLATE) | C_GEN, "--now", "ISO-TIME", NULL,
+        "the time a template sees, as YYYY-MM-DDTHH:MM:SS in UTC (default: the clock)"),
+    [HT_OPT_DETOKENIZE] = FLAG(INPUT, 0, C(TOKENIZE), "--detokenize",
+        "write the bytes of --ids to standard output"),
+    [HT_OPT_ADD_BOS] = FLAG(INPUT, 0, C(TOKENIZE), "--add-bos",
+        "add the tokens that this model wants around a text (BOS, EOS)"),
+    [HT_OPT_AT] = STR(INPUT, 0, C(LOGITS), "--at", "LIST", NULL,
+        "positions of --ids whose logits to print (default: the last)"),
+    [HT_OPT_CHUNKS] = INT(INPUT, 0, C(PPL), "--chunks", NULL, 1, 1e9,
+        "score only the first N chunks (default: all)"),
+    [HT_OPT_OUT] = STR(INPUT, 0, C(PACK), "-o --out --output", "FILE", NULL,
+        "file to write"),
+    [HT_OPT_PRECISION] = ENUM(INPUT, 0, C(PACK), "--precision", "KIND", "f16", "f16|q8|q4",
+        "contract of the pack: f16 keeps the weights as they are, q8 and q4 quantise the "
+        "projections"),
+    [HT_OPT_ALSO] = ENUM(INPUT, 0, C(PACK), "--also", "KIND", NULL, "q8|q4",
+        "store a second representation of the projections"),
+    [HT_OPT_Q4_TYPE] = ENUM(INPUT, 0, C(PACK), "--q4-type", "TYPE", "q4_0", "q4_0|q4_k",
+        "tensor type of the q4 contract's body"),
+    [HT_OPT_HEAD_TYPE] = ENUM(INPUT, 0, C(PACK), "--head-type", "TYPE", NULL,
+        "f16|q8_0|q6_k|q4_k|q4_0",
+        "tensor type of the vocabulary projection under q4 (default: the better of q6_k and q8_0 "
+        "that fits)"),
+    [HT_OPT_TENSORS] = FLAG(INPUT, 0, C(INSPECT), "--tensors", "list every tensor"),
+    [HT_OPT_BENCH_P] = STR(INPUT, 0, C(BENCH), "-p --n-prompt", "LIST", "512",
+        "prompt lengths to time (pp rows); 0 for none"),
+    [HT_OPT_BENCH_N] = STR(INPUT, 0, C(BENCH), "-n --n-gen", "LIST", "128",
+        "numbers of generated tokens to time (tg rows); 0 for none"),
+    [HT_OPT_BENCH_D] = STR(INPUT, 0, C(BENCH), "-d --n-depth", "LIST", "0",
+        "positions already in the context before the timed part"),
+    [HT_OPT_REPS] = INT(INPUT, 0, C(BENCH), "-r --repetitions", "5", 1, 1000,
+        "timed repetitions of each row, after one that is not counted"),
+    [HT_OPT_EXPLAIN_P] = INT(INPUT, 0, C(EXPLAIN), "-p --n-prompt", "512", 1, 1e9,
+        "prompt length of the explained prefill"),
+    [HT_OPT_EXPLAIN_D] = INT(INPUT, 0, C(EXPLAIN), "-d --n-depth", "512", 0, 1e9,
+        "context depth of the explained decode step"),
+    [HT_OPT_REFERENCE] = FLAG(INPUT, 0, C(QUALIFY), "--reference",
+        "check the reference engine of routing for correctness, on the spot"),
+    [HT_OPT_REQUIRE_DEVICE] = LIST(INPUT, C(DOCTOR), "--require-device", "ENGINE",
+        "fail (exit status 4) unless this engine can work here; may be given several times"),
+    [HT_OPT_MAN] = FLAG(INPUT, 0, C(HELP), "--man",
+        "print the manual page, of hetero or of COMMAND, as roff"),
+    [HT_OPT_COMPLETION] = ENUM(INPUT, 0, C(HELP), "--completion", "SHELL", NULL, "bash|zsh|fish",
+        "print the shell's completion script"),
+
+    [HT_OPT_PREDICT] = INT(GENERATE, 1, C_GEN, "-n --predict --n-predict", "-1", -1, 1e9,
+        "tokens to generate at most; -1: until the model ends or the context is full"),
+    [HT_OPT_STOP] = LIST(GENERATE, C_GEN, "--stop -r --reverse-prompt", "TEXT",
+        "stop before this text would appear; may be given several times"),
+    [HT_OPT_IGNORE_EOS] = FLAG(GENERATE, 0, C_GEN, "--ignore-eos",
+        "go on after an end-of-generation token"),
+    [HT_OPT_SPECIAL] = FLAG(GENERATE, 0, C_GEN | C(TOKENIZE), "--special -sp",
+        "show special tokens in generated text; recognise them in text to be tokenised"),
+
+    [HT_OPT_SEED] = INT(SAMPLE, 1, C_GEN, "-s --seed", "-1", -1, SEED_MAX,
+        "seed of the random numbers; -1: a new one, reported at the end"),
+    [HT_OPT_TEMP] = REAL(SAMPLE, C_GEN, "--temp --temperature", "0.8", 0, 100,
+        "temperature; 0: always the most likely token"),
+    [HT_OPT_TOP_K] = INT(SAMPLE, 1, C_GEN, "--top-k", "40", 0, 2147483647,
+        "keep the N most likely tokens; 0: off"),
+    [HT_OPT_TOP_P] = REAL(SAMPLE, C_GEN, "--top-p", "0.95", 0, 1,
+        "keep the fewest tokens whose probability sums to X; 1: off"),
+    [HT_OPT_MIN_P] = REAL(SAMPLE, C_GEN, "--min-p", "0.05", 0, 1,
+        "drop tokens below X times the best probability; 0: off"),
+    [HT_OPT_TYPICAL] = REAL(SAMPLE, C_GEN, "--typical --typical-p", "1", 0, 1,
+        "locally typical sampling with mass X; 1: off"),
+    [HT_OPT_REPEAT_PENALTY] = REAL(SAMPLE, C_GEN, "--repeat-penalty", "1", 0.001, 100,
+        "divide the logits of recent tokens by X; 1: off"),
+    [HT_OPT_REPEAT_LAST_N] = INT(SAMPLE, 1, C_GEN, "--repeat-last-n", "64", -1, 2147483647,
+        "how many tokens back the penalties look; 0: off, -1: the whole context"),
+    [HT_OPT_PRESENCE_PENALTY] = REAL(SAMPLE, C_GEN, "--presence-penalty", "0", -100, 100,
+        "subtract X from the logits of recent tokens; 0: off"),
+    [HT_OPT_FREQUENCY_PENALTY] = REAL(SAMPLE, C_GEN, "--frequency-penalty", "0", -100, 100,
+        "subtract X for each recent occurrence; 0: off"),
+    [HT_OPT_DRY_MULTIPLIER] = REAL(SAMPLE, C_GEN, "--dry-multiplier", "0", 0, 100,
+        "DRY: strength of the penalty on repeating a sequence; 0: off"),
+    [HT_OPT_DRY_BASE] = REAL(SAMPLE, C_GEN, "--dry-base", "1.75", 1, 100,
+        "DRY: growth of the penalty per further token"),
+    [HT_OPT_DRY_ALLOWED_LENGTH] = INT(SAMPLE, 1, C_GEN, "--dry-allowed-length", "2", 1, 2147483647,
+        "DRY: length of a repetition that costs nothing"),
+    [HT_OPT_DRY_LAST_N] = INT(SAMPLE, 1, C_GEN, "--dry-penalty-last-n --dry-last-n", "-1", -1,
+        2147483647, "DRY: how many tokens back it looks; 0: off, -1: the whole context"),
+    [HT_OPT_DRY_BREAKER] = LIST(SAMPLE, C_GEN, "--dry-sequence-breaker", "TEXT",
+        "DRY: text that ends a sequence; may be given several times and then replaces the built-in "
+        "newline, colon, double quote and asterisk; none: no breakers"),
+    [HT_OPT_XTC_PROBABILITY] = REAL(SAMPLE, C_GEN, "--xtc-probability", "0", 0, 1,
+        "XTC: chance of leaving out the top choices; 0: off"),
+    [HT_OPT_XTC_THRESHOLD] = REAL(SAMPLE, C_GEN, "--xtc-threshold", "0.1", 0, 1,
+        "XTC: a top choice has at least this probability"),
+    [HT_OPT_LOGIT_BIAS] = LIST(SAMPLE, C_GEN, "-l --logit-bias", "ID(+|-)X",
+        "add X to (subtract X from) the logit of token ID, e.g. 15043+1 or 29871-inf; may be given "
+        "several times"),
+
+    [HT_OPT_ENGINE] = STR(ENGINE, 1, C_ENGINE, "--engine", "NAME", NULL,
+        "force both phases onto this engine (see hetero doctor)"),
+    [HT_OPT_PREFILL_ENGINE] = STR(ENGINE, 1, C_ENGINE, "--prefill-engine", "NAME", NULL,
+        "force the prefill onto this engine"),
+    [HT_OPT_DECODE_ENGINE] = STR(ENGINE, 1, C_ENGINE, "--decode-engine", "NAME", NULL,
+        "force the decode onto this engine"),
+    [HT_OPT_ACT] = ENUM(ENGINE, 1, C_ENGINE, "--act", "KIND", "f32", "f32|q8",
+        "arithmetic: f32 is exact for the stored weights, q8 quantises activations (approximate)"),
+    [HT_OPT_CTK] = ENUM(ENGINE, 1, C_ENGINE | C(INSPECT), "-ctk --cache-type-k --ctk", "TYPE",
+        "f16",
+        "f16|f32", "type of the cached keys"),
+    [HT_OPT_CTV] = ENUM(ENGINE, 1, C_ENGINE | C(INSPECT), "-ctv --cache-type-v --ctv", "TYPE",
+        "f16",
+        "f16|f32", "type of the cached values"),
+    [HT_OPT_PREFILL_REP] = STR(ENGINE, 0, C_ENGINE, "--prefill-rep", "NAME", NULL,
+        "representation of a two-representation pack that the prefill uses"),
+    [HT_OPT_DECODE_REP] = STR(ENGINE, 0, C_ENGINE, "--decode-rep", "NAME", NULL,
+        "representation of a two-representation pack that the decode uses"),
+    [HT_OPT_ISA] = ENUM(ENGINE, 1, C_ENGINE, "--isa", "LEVEL", NULL, "generic|avx2|avx512",
+        "use no instruction set above this one (default: the best there is)"),
+    [HT_OPT_CTX] = INT(ENGINE, 1, C_ENGINE | C(INSPECT), "-c --ctx --ctx-size", NULL, 1,
+        4294967295.0,
+        "positions of context (default: what the model was trained for or what fits, the smaller; "
+        "ppl: 512)"),
+    [HT_OPT_THREADS] = INT(ENGINE, 1, C_ENGINE | C(PACK), "-t --threads", NULL, 1, 1024,
+        "threads (default: by affinity, cgroup quota and physical cores; see hetero doctor)"),
+    [HT_OPT_UBATCH] = INT(ENGINE, 1, C_ENGINE, "-ub --ubatch --ubatch-size", NULL, 1, 65535,
+        "rows of one prefill step (default: the engine's)"),
+    [HT_OPT_VERIFY] = FLAG(ENGINE, 0, C_ENGINE | C(INSPECT), "--verify",
+        "hash the whole model, even when a pack is trusted already"),
+
+    [HT_OPT_JSON] = FLAG(OUTPUT, 0, C_ALL, "--json",
+        "print one JSON document on standard output, an error included"),
+    [HT_OPT_PRINT_CONFIG] = ENUM(OUTPUT, 0, C_ENGINE, "--print-config", "FORMAT", NULL, "json|text",
+        "load, print the configuration in force (model, engine, memory, threads and why, sampler, "
+        "options and where each came from), and end"),
+    [HT_OPT_VERBOSE] = FLAG(OUTPUT, 1, C_ALL, "-v --verbose",
+        "say more on standard error: sampler chain, engine, where an error arose"),
+    [HT_OPT_LOG_LEVEL] = ENUM(OUTPUT, 1, C_ALL, "--log-level", "LEVEL", "info",
+        "error|warn|info|debug", "how much to say on standard error"),
+    [HT_OPT_NO_PROGRESS] = FLAG(OUTPUT, 1, C_ALL, "--no-progress",
+        "no progress bars; there are none either when standard error is no terminal"),
+    [HT_OPT_HELP] = FLAG(OUTPUT, 0, C_ALL, "-h --help", "print this command's options and end"),
+};
+
+const char *const ht_opt_group_names[HT_GROUPS] = {
+    [HT_GROUP_MODEL] = "Model", [HT_GROUP_INPUT] = "Input", [HT_GROUP_GENERATE] = "Generation",
+    [HT_GROUP_SAMPLE] = "Sampling", [HT_GROUP_ENGINE] = "Engine and memory",
+    [HT_GROUP_OUTPUT] = "Output",
+};
+
+#define EXAMPLES(...) (const char *const[]){__VA_ARGS__, NULL}
+
+const ht_cmd_def ht_cmd_table[HT_CMDS] = {
+    [HT_CMD_RUN] = {"run", "[MODEL] [-p TEXT | -f FILE | --ids LIST | --messages FILE]",
+        "continue a text, or answer one message",
+        "Standard output carries the completion and nothing else; a short receipt (which engine "
+        "ran "
+        "which phase and why, tokens per second, bytes per token, the seed) goes to standard "
+        "error.\n\n"
+        "A text given with -p or -f is continued as it stands. With -cnv it is one user message "
+        "and "
+        "the model's chat template is rendered around it; --messages renders a whole conversation. "
+        "Without any text the model is asked, through its template, for a short story. Without a "
+        "model the embedded default model is used.\n\n"
+        "Ctrl-C ends the generation, keeps what was written and exits with status 130; a second "
+        "one ends the program at once.",
+        EXAMPLES("hetero run", "hetero run -p 'Once upon a time' -n 40 --temp 0",
+                 "hetero run -cnv -p 'Write a story about a brave fox.' -s 7",
+                 "hetero run --ids 1,2,3 -n 8 --temp 0 --ignore-eos --json"),
+        0, 1},
+    [HT_CMD_CHAT] = {"chat", "[MODEL]", "talk with a model in the terminal",
+        "Lines are edited with libedit where the build has it; the history is kept in "
+        "$XDG_STATE_HOME/hetero/history (or ~/.local/state). A message that starts with \"\"\" "
+        "goes "
+        "on until a line ends with \"\"\"; a line that ends with a backslash goes on too. Ctrl-C "
+        "stops the answer, Ctrl-D leaves. /help lists the commands: /clear /system /save /load "
+        "/regen /fork /back /receipt /quit.\n\n"
+        "When standard input is no terminal each line is a message, nothing is prompted, and the "
+        "answers are all that standard output carries.",
+        EXAMPLES("hetero chat", "hetero chat model.gguf -sys 'Answer briefly.' -c 4096"), 0, 1},
+    [HT_CMD_PACK] = {"pack", "SRC -o OUT", "make a HeteroPack from a GGUF or a Hugging Face folder",
+        "A pack is one file with the weights in the layout that kernels read, the tokenizer and "
+        "the "
+        "chat template. It is written beside OUT and renamed when complete. From the same F16 or "
+        "F32 weights a GGUF and a Hugging Face folder give the same bytes.",
+        EXAMPLES("hetero pack models/tale-9m-f16.gguf -o tale-q8.htpack --precision q8",
+                 "hetero pack models/tale-9m-f16.gguf -o tale-2.htpack --also q8"), 1, 1},
+    [HT_CMD_INSPECT] = {"inspect", "MODEL", "say what a model file holds and what memory it needs",
+        "Reads headers only, unless --verify asks for hashes. The memory estimate is for --ctx "
+        "positions and the given cache types.",
+        EXAMPLES("hetero inspect models/tale-9m-f16.gguf --ctx 2048",
+                 "hetero inspect models/tale-9m-f16.gguf --json"), 0, 1},
+    [HT_CMD_TOKENIZE] = {"tokenize", "MODEL [-p TEXT | -f FILE | --ids LIST --detokenize]",
+        "turn text into token ids and back",
+        "MODEL may be a vocabulary-only GGUF, a tokenizer.json, a Hugging Face folder or a pack. "
+        "Without -p, -f or --ids the text is read from standard input, every byte of it. Special "
+        "tokens in the text are recognised only with --special, and BOS is added only with "
+        "--add-bos.",
+        EXAMPLES("hetero tokenize models/tale-9m-f16.gguf -p 'Once upon a time' --json",
+                 "hetero tokenize models/tale-9m-f16.gguf --ids 73,101 --detokenize"), 0, 1},
+    [HT_CMD_TEMPLATE] = {"template", "[MODEL | --template FILE] --messages FILE",
+        "render a chat template",
+        "Writes the rendered text to standard output and adds nothing, no newline either. A "
+        "construct outside the supported part of Jinja is an error with line and column.",
+        EXAMPLES("hetero template models/tale-9m-f16.gguf --messages messages.json"), 0, 1},
+    [HT_CMD_EXPLAIN] = {"explain", "[MODEL]", "show the plan of each phase: stages, kernels, bytes",
+        "Prints the tape of stages, the spans (kernels) that cover it on the engine in force, and "
+        "for each span the bytes and operations it cannot do without.",
+        EXAMPLES("hetero explain", "hetero explain models/tale-9m-f16.gguf -p 128 -d 1024 --json"),
+        0, 1},
+    [HT_CMD_BENCH] = {"bench", "[MODEL]", "time prefill and decode",
+        "Rows are named as other tools name them: pp512 is a prompt of 512 tokens, tg128 is 128 "
+        "generated tokens, '@ d2048' says how much context was there before. Tokenising, sampling "
+        "and one warm-up are not timed. In the same run the machine's read bandwidth and "
+        "multiply-add rate are measured, with as many threads, and each row is given as a share of "
+        "them; a share above 100 % is reported as an error of the measurement. An engine is timed "
+        "only after it was checked against the oracle in this process.",
+        EXAMPLES("hetero bench -p 128 -n 32 -r 3",
+        "hetero bench model.gguf -p 512 -n 128 -d 0,2048"),
+        0, 1},
+    [HT_CMD_PPL] = {"ppl", "MODEL FILE", "perplexity of a text",
+        "The text is tokenised once and cut into chunks of --ctx tokens; only the second half of "
+        "each chunk is scored; BOS replaces a chunk's first token where the model adds one; the "
+        "cache is cleared for every chunk. The perplexity is exp of the mean negative "
+        "log-likelihood, with its standard error.",
+        EXAMPLES("hetero ppl models/tale-9m-f16.gguf text.txt --ctx 512 --chunks 20 --json"), 0, 2},
+    [HT_CMD_LOGITS] = {"logits", "MODEL --ids LIST [--at LIST]", "print raw logits",
+        "Evaluates the ids as one sequence from position 0 and prints the logits after the chosen "
+        "positions. Values are printed so that they read back as the same float32.",
+        EXAMPLES("hetero logits models/tale-9m-f16.gguf --ids 5,17,3 --at 0,2 --json"), 0, 1},
+    [HT_CMD_DOCTOR] = {"doctor", "", "what this machine is, what each engine can do here,
+        what to fix",
+        "Lists processor, instruction sets, threads and the reason for their number, control-group "
+        "limits, memory, and the engines of this build. Every finding names a next step.",
+        EXAMPLES("hetero doctor", "hetero doctor --require-device cpu --json"), 0, 0},
+    [HT_CMD_QUALIFY] = {"qualify", "--reference [MODEL]",
+        "check an engine against the oracle on this machine",
+        "--reference compares the engine in force with the scalar oracle on the given model, and "
+        "with itself under other chunkings. It is about correctness only and times nothing.",
+        EXAMPLES("hetero qualify --reference",
+        "hetero qualify --reference model.gguf --engine cpu"),
+        0, 1},
+    [HT_CMD_VERSION] = {"version", "", "version, commit and engines of this build", NULL,
+        EXAMPLES("hetero version --json"), 0, 0},
+    [HT_CMD_HELP] = {"help", "[COMMAND]", "this list, or the options of one command", NULL,
+        EXAMPLES("hetero help run", "hetero help --man run", "hetero help --completion bash"), 0,
+        1},
+};
