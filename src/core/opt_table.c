@@ -280,8 +280,8 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
         "Evaluates the ids as one sequence from position 0 and prints the logits after the chosen "
         "positions. Values are printed so that they read back as the same float32.",
         EXAMPLES("hetero logits models/tale-9m-f16.gguf --ids 5,17,3 --at 0,2 --json"), 0, 1},
-    [HT_CMD_DOCTOR] = {"doctor", "", "what this machine is, what each engine can do here,
-        what to fix",
+    [HT_CMD_DOCTOR] = {"doctor", "",
+        "what this machine is, what each engine can do here, what to fix",
         "Lists processor, instruction sets, threads and the reason for their number, control-group "
         "limits, memory, and the engines of this build. Every finding names a next step.",
         EXAMPLES("hetero doctor", "hetero doctor --require-device cpu --json"), 0, 0},
