@@ -15,13 +15,17 @@ typedef struct ht_json ht_json;
 struct ht_json {
     uint8_t type;                   /* enum ht_jtype                                             */
     bool b;
+    bool lost;                      /* private: an add ran out of memory; writing then fails      */
+    uint32_t cap;                   /* private: room in at                                        */
     int64_t i;                      /* HT_JINT: integers without fraction or exponent that fit    */
     double d;                       /* HT_JREAL, and HT_JINT as double                            */
     const char *s; size_t n;        /* HT_JSTR: bytes (NUL-terminated) ; HT_JARR/HT_JOBJ: n items */
     ht_json *at;                    /* items [n], in document order                               */
     const char *key; size_t key_n;  /* set when this is a member of an object                     */
+    const uint32_t *order;          /* private: members sorted by key, for large objects          */
 };
 enum { HT_JSON_CANON = 1, HT_JSON_PRETTY = 2, HT_JSON_ASCII = 4 };
+enum { HT_JSON_DEPTH = 63 };        /* arrays and objects inside each other                       */
 /* Everything lives in the arena; text is not kept. */
 HT_MUST_USE int ht_json_parse(ht_arena *, const char *text, size_t n, unsigned flags,
                               const char *what, ht_json **out, ht_err *);
@@ -35,7 +39,9 @@ HT_MUST_USE int ht_json_f64(const ht_json *obj, const char *key, double def, dou
 HT_MUST_USE int ht_json_bool(const ht_json *obj, const char *key, bool def, bool *out, ht_err *);
 HT_MUST_USE int ht_json_str(const ht_json *obj, const char *key, const char *def, const char **out,
                             ht_err *);
-/* Building: nodes come from the arena; NULL when memory ran out (adders then do nothing). */
+/* Building: nodes come from the arena; NULL when memory ran out: adders take that and ht_json_write
+ * reports it, so only the end needs a check. A value is copied into its parent: finish a container
+ * before adding it. */
 ht_json *ht_json_new(ht_arena *, enum ht_jtype);
 ht_json *ht_json_new_str(ht_arena *, const char *s, size_t n);
 ht_json *ht_json_new_int(ht_arena *, int64_t);
