@@ -1,0 +1,194 @@
+/* seq.c - one sequence's page tables, one per KV class. Pages [0, ceil(len/HT_PAGE)) hold positions
+ * (holes in the windowed class where nothing can be read any more); pages behind them are reserved
+ * and never shared. A shared page is copied before its first write. */
+#include "kv/priv.h"
+
+#include <string.h>
+
+struct ht_seq {
+    ht_pool *pool;
+    uint32_t len, ctx_max, n_table;
+    uint32_t *table[HT_KV_CLASSES];
+    uint32_t live;  /* windowed class: entries before this one are holes */
+};
+
+static uint32_t pages_for(uint32_t len)
+{
+    return len / HT_PAGE + (len % HT_PAGE != 0);
+}
+
+/* Entries of the windowed class that no row at position `len` or later reads: row p reads keys from
+ * p + 1 - window on. */
+static uint32_t dead_pages(const ht_seq *s, uint32_t len)
+{
+    uint32_t w = kv__window(s->pool);
+    return w && len + 1 > w ? (len + 1 - w) / HT_PAGE : 0;
+}
+
+/* A sequence of up to ctx_max positions, empty. Allocates its tables; holds no pages. The pool must
+ * outlive it. */
+int ht_seq_new(ht_seq **out, ht_pool *pool, uint32_t ctx_max, ht_err *e)
+{
+    *out = NULL;
+    if (ctx_max == 0 || ctx_max > INT32_MAX)
+        return HT_FAIL(e, HT_EARG, "a sequence of %u positions: 1 to 2^31-1 are possible", ctx_max);
+    uint32_t n = pages_for(ctx_max);
+    size_t bytes = sizeof(ht_seq) + (size_t)HT_KV_CLASSES * n * sizeof(uint32_t);
+    ht_seq *s = ht_mem_alloc(bytes);
+    if (!s) return HT_FAIL(e, HT_ENOMEM, "page table of %u positions: out of memory", ctx_max);
+    s->pool = pool;
+    s->ctx_max = ctx_max;
+    s->n_table = n;
+    for (int c = 0; c < HT_KV_CLASSES; c++) s->table[c] = (uint32_t *)(s + 1) + (size_t)c * n;
+    memset(s->table[0], 0xff, (size_t)HT_KV_CLASSES * n * sizeof(uint32_t)); /* HT_NOPAGE */
+    *out = s;
+    return 0;
+}
+
+/* Give back entries [from, to) of a class. */
+static void drop(ht_seq *s, int c, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from; i < to; i++) {
+        if (s->table[c][i] == HT_NOPAGE) continue;
+        kv__give(s->pool, c, s->table[c][i]);
+        s->table[c][i] = HT_NOPAGE;
+    }
+}
+
+void ht_seq_free(ht_seq *s)
+{
+    if (!s) return;
+    for (int c = 0; c < HT_KV_CLASSES; c++) drop(s, c, 0, s->n_table);
+    ht_mem_free(s);
+}
+
+uint32_t ht_seq_len(const ht_seq *s)
+{
+    return s->len;
+}
+
+/* What a reservation takes from one class. */
+typedef struct {
+    uint32_t first, last;   /* entries that will be written */
+    uint32_t fresh;         /* of those, entries without a page */
+    uint32_t dead;          /* windowed class: entries before this one can go */
+    uint32_t freed;         /* pages that their going gives back */
+    bool cow;               /* entry `first` is shared and partly filled */
+} need;
+
+static need need_of(const ht_seq *s, int c, uint32_t n)
+{
+    const uint32_t *t = s->table[c];
+    need r = {s->len / HT_PAGE, (s->len + n - 1) / HT_PAGE, 0, 0, 0, false};
+    for (uint32_t i = r.first; i <= r.last; i++) r.fresh += t[i] == HT_NOPAGE;
+    r.cow = t[r.first] != HT_NOPAGE && kv__refs(s->pool, c, t[r.first]) > 1;
+    if (c == HT_KV_WINDOW) {
+        r.dead = dead_pages(s, s->len);
+        for (uint32_t i = s->live; i < r.dead; i++)
+            r.freed += t[i] != HT_NOPAGE && kv__refs(s->pool, c, t[i]) == 1;
+    }
+    return r;
+}
+
+/* Replace a shared entry by an own copy. The table changes only after the copy has succeeded. */
+static int unshare(ht_seq *s, int c, uint32_t entry, ht_err *e)
+{
+    uint32_t old = s->table[c][entry], page;
+    kv__take(s->pool, c, HT_NOPAGE, 1, &page);
+    int rc = kv__copy(s->pool, c, page, old, e);
+    kv__give(s->pool, c, rc ? page : old);
+    if (!rc) s->table[c][entry] = page;
+    return rc;
+}
+
+static int fill(ht_seq *s, int c, const need *r, ht_err *e)
+{
+    if (c == HT_KV_WINDOW && r->dead > s->live) {
+        drop(s, c, s->live, r->dead);
+        s->live = r->dead;
+    }
+    if (r->cow) HT_TRY(unshare(s, c, r->first, e));
+    if (r->fresh) { /* the entries without a page are the last ones */
+        uint32_t at = r->last + 1 - r->fresh;
+        uint32_t after = at ? s->table[c][at - 1] : HT_NOPAGE;
+        kv__take(s->pool, c, after, r->fresh, s->table[c] + at);
+    }
+    return 0;
+}
+
+int ht_seq_reserve(ht_seq *s, uint32_t n, ht_err *e)
+{
+    if (n == 0) return 0;
+    if (n > s->ctx_max - s->len)
+        return HT_FAIL(e, HT_EFULL,
+                       "context full: %u positions held, %u more do not fit %u; use a larger context "
+                       "(-c)",
+                       s->len, n, s->ctx_max);
+    need r[HT_KV_CLASSES];
+    for (int c = 0; c < HT_KV_CLASSES; c++) {
+        if (!kv__class_used(s->pool, c)) continue;
+        r[c] = need_of(s, c, n);
+        uint64_t have = (uint64_t)ht_pool_free_pages(s->pool, c) + r[c].freed;
+        uint64_t want = (uint64_t)r[c].fresh + r[c].cow;
+        if (want > have)
+            return HT_FAIL(e, HT_EFULL, "KV pool full: %llu pages of class %d needed, %llu free",
+                           (unsigned long long)want, c, (unsigned long long)have);
+    }
+    for (int c = 0; c < HT_KV_CLASSES; c++)
+        if (kv__class_used(s->pool, c)) HT_TRY(fill(s, c, &r[c], e));
+    return 0;
+}
+
+/* n positions from len on were written; they must have been reserved. */
+void ht_seq_advance(ht_seq *s, uint32_t n)
+{
+    s->len += n;
+}
+
+/* Forget positions [len, end). Windowed layers keep only what the newest rows read: going back to
+ * where needed keys have been given up is HT_EUNSUPPORTED and changes nothing; truncating to 0 (and
+ * computing again) always works. Truncating to where the last reservation began always works too. */
+int ht_seq_truncate(ht_seq *s, uint32_t len, ht_err *e)
+{
+    if (len > s->len)
+        return HT_FAIL(e, HT_EARG, "truncate to %u: the sequence holds %u positions", len, s->len);
+    if (len > 0 && kv__class_used(s->pool, HT_KV_WINDOW) && dead_pages(s, len) < s->live)
+        return HT_FAIL(e, HT_EUNSUPPORTED,
+                       "cannot go back to position %u: keys before %u have left the attention window "
+                       "of %u; truncate to 0 and compute again",
+                       len, s->live * HT_PAGE, kv__window(s->pool));
+    for (int c = 0; c < HT_KV_CLASSES; c++) drop(s, c, pages_for(len), s->n_table);
+    if (len == 0) s->live = 0;
+    s->len = len;
+    return 0;
+}
+
+/* A second sequence with the same content: its table is copied, its pages are shared. Reserved pages
+ * stay with the first. */
+int ht_seq_fork(ht_seq **out, const ht_seq *src, ht_err *e)
+{
+    ht_seq *s;
+    HT_TRY(ht_seq_new(&s, src->pool, src->ctx_max, e));
+    s->len = src->len;
+    s->live = src->live;
+    for (int c = 0; c < HT_KV_CLASSES; c++) {
+        for (uint32_t i = 0; i < pages_for(src->len); i++) {
+            uint32_t page = src->table[c][i];
+            if (page == HT_NOPAGE) continue;
+            s->table[c][i] = page;
+            kv__share(s->pool, c, page);
+        }
+    }
+    *out = s;
+    return 0;
+}
+
+const uint32_t *ht_seq_pages(const ht_seq *s, int kv_class)
+{
+    return s->table[kv_class];
+}
+
+uint32_t ht_seq_n_table(const ht_seq *s)
+{
+    return s->n_table;
+}
