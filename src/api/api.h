@@ -1,0 +1,206 @@
+/* api.h - what the files of this directory share: the engine (a loaded model on its devices), its
+ * cached plans, a session and the record a receipt is written from. The only directory where format,
+ * tokenizer, model, backends and cache meet; everything above it sees hetero.h alone. */
+#ifndef HT_API_API_H
+#define HT_API_API_H
+#include "backend/list.h"
+#include "core/arena.h"
+#include "core/buf.h"
+#include "core/cpu.h"
+#include "core/hash.h"
+#include "core/json.h"
+#include "format/file.h"
+#include "kv/kv.h"
+#include "model/model.h"
+#include "step/step.h"
+#include "tok/tok.h"
+#include <stdatomic.h>
+
+enum { API_PREFILL, API_DECODE, API_PHASES };
+enum {
+    API_UBATCH = 512,           /* default prefill chunk in rows                           */
+    API_EVAL_LOGITS = 64 << 20, /* bytes of logits one evaluation chunk may hold           */
+    API_EVAL_FEW = 4,           /* wanted rows up to which chunks are cut at each one       */
+    API_SEGMENTS = 8
+}; /* distinct (phase, plan) pairs in one call                */
+
+/* An opened backend with the model loaded and the pool attached. */
+typedef struct {
+    const ht_backend *be;
+    ht_dev *dev;
+} api__unit;
+
+/* Where a phase runs and why. */
+typedef struct {
+    api__unit *unit;
+    bool forced;     /* named by the user: decision "forced"                    */
+    uint8_t flags;   /* HT_ALT_REP when the alternate representation is read    */
+    const char *rep; /* its name, "f16"; borrowed from the model                */
+} api__phase;
+
+/* A cover encoded for one bucket. Stays in the engine until close, so that receipts may point to it;
+ * after a device error `plan` is NULL and the next use makes a new one. */
+typedef struct api__plan {
+    struct api__plan *next;
+    const ht_backend *be;
+    ht_plan *plan;
+    ht_bucket bucket;
+    int phase;
+    const ht_cut *cuts;
+    size_t n_cuts;
+    char cover[HT_SHA256_HEX]; /* ht_cover_hash                                           */
+    char *cls;                 /* numeric class of what it writes: "cpu act=f32 kv=f16,f16" */
+} api__plan;
+
+typedef struct {                 /* bytes, in the order of inspect's and info's "memory"    */
+    uint64_t mapped;             /* tensors of the file, as mapped                          */
+    uint64_t weights;            /* resident: mapped ones read in place, and copies          */
+    uint64_t copied;             /* the part of weights that is a backend's own copy         */
+    uint64_t kv, scratch, total; /* total = weights + kv + scratch                          */
+} api__memory;
+
+struct ht_engine {
+    ht_arena *arena;
+    ht_file *file;
+    ht_model *model;
+    ht_tok *tok;
+    char *path, *tmpl; /* tmpl NULL: none                                         */
+    size_t tmpl_n;
+    char tmpl_sha[HT_SHA256_HEX],
+        pack_sha[HT_SHA256_HEX]; /* "" when there is none                 */
+    const char *contract;        /* of the stored weights: "f16", "q8", "q4"                */
+    uint32_t n_proj, n_quantised;
+    bool verified; /* every byte of the pack hashed at this open               */
+    api__unit unit[API_PHASES];
+    size_t n_units;
+    api__phase phase[API_PHASES];
+    ht_stage *tape;
+    size_t n_tape;
+    ht_pool *pool;
+    int kv_type[2];
+    uint32_t ctx, ubatch, max_sessions, n_sessions;
+    uint8_t act; /* enum ht_act                                             */
+    int threads;
+    ht_cpu_threads cpu;
+    char isa[16];
+    char ctx_why[96];
+    api__memory mem;
+    api__plan *plans;
+    uint64_t receipts; /* sequence number of the last receipt                     */
+    atomic_flag busy;  /* held while a session of this engine runs                */
+};
+
+/* One (phase, plan) run of a call: sums over its runs. */
+typedef struct {
+    int phase;
+    const api__plan *plan;
+    uint32_t pos0; /* first position written                                  */
+    uint64_t tokens, runs, ns;
+    ht_run_stats sum;
+} api__segment;
+
+/* What a receipt says of one call; filled by session.c, written by receipt.c. */
+typedef struct {
+    uint64_t seq;       /* 0: nothing ran yet                                      */
+    const char *call;   /* "generate" or "eval"                                    */
+    const char *status; /* "ok", "cancelled", "error"                              */
+    const char *finish; /* ht_finish_name; "none" for eval                         */
+    const char *note;   /* one more fact about the finish, or NULL                 */
+    uint32_t n_prompt, n_kept, n_out;
+    uint64_t wall_ns[API_PHASES]; /* with sampling and detokenisation                        */
+    uint64_t cow_bytes;           /* copied by copy-on-write during the call                  */
+    uint8_t prompt_sha[HT_SHA256_BYTES], out_sha[HT_SHA256_BYTES];
+    bool sampled;         /* sampling and chain are valid                            */
+    ht_sampling sampling; /* its pointers are NULL                                   */
+    char chain[400];
+    size_t n_segments;
+    api__segment segment[API_SEGMENTS];
+} api__record;
+
+struct ht_session {
+    ht_engine *e;
+    ht_arena *arena;
+    ht_seq *seq;
+    int32_t *hist;   /* [ctx+1] tokens of the held positions, then the sampled one */
+    bool rope_long;  /* how the held positions were rotated (longrope)          */
+    int32_t *pos;    /* [ubatch] batch arrays                                   */
+    uint16_t *owner; /* [ubatch] all 0                                          */
+    uint32_t *want;  /* [ubatch]                                                */
+    atomic_int cancel;
+    _Atomic(const api__plan *)
+        running; /* what ht_cancel() must stop                              */
+    api__record rec;
+};
+
+/* ---- engine.c ---- */
+/* Enter/leave the engine from one thread; HT_EBUSY when another is inside. */
+HT_MUST_USE int api__enter(ht_engine *, ht_err *);
+void api__leave(ht_engine *);
+
+/* KV type by name, F16 when NULL; HT_EARG names `which` and what there is. */
+HT_MUST_USE int api__read_kv_type(const char *name, const char *which, int *out, ht_err *);
+
+/* ---- memory.c ---- */
+/* [n_layers] KV classes of the layers, in the arena; NULL: memory. */
+uint8_t *api__layer_class(const ht_spec *, ht_arena *);
+/* Pool parameters for n_sessions of ctx positions; type is [K,V] (enum ht_kvtype). */
+void api__pool_params(const ht_spec *, const uint8_t *layer_class, const int type[2], uint32_t ctx,
+                      uint32_t n_sessions, uint32_t ubatch, ht_pool_params *out);
+/* What the model takes on the phases' devices (opened, not yet loaded) with one plan per phase and a
+ * pool of these parameters (NULL: none). */
+HT_MUST_USE int api__memory_of(const api__phase phase[API_PHASES], const ht_model *,
+                               const ht_stage *tape, size_t n_tape,
+                               const ht_bucket bucket[API_PHASES], const ht_pool_params *pool,
+                               api__memory *out, ht_err *);
+void api__write_memory(ht_jw *, const api__memory *);
+
+/* ---- plan.c ---- */
+/* Bucket of a phase: rows and wanted rows, at the engine's ctx. */
+void api__bucket(const ht_engine *, int phase, uint32_t rows, uint32_t want, ht_bucket *out);
+/* The cached plan for it, made on first use. */
+HT_MUST_USE int api__plan_get(ht_engine *, int phase, uint32_t rows, uint32_t want,
+                              const api__plan **out, ht_err *);
+/* After HT_EDEVICE: frees the backend's plan, keeps the description. */
+void api__plan_drop(ht_engine *, const api__plan *);
+void api__plans_free(ht_engine *);
+/* A tape's cover on a backend: cuts [*n], in the arena. single: only spans of one stage each. */
+HT_MUST_USE int api__cover(ht_arena *, const ht_backend *, const ht_dev *, const ht_model *,
+                           const ht_stage *, size_t n_tape, const ht_bucket *, bool single,
+                           const ht_cut **cuts, size_t *n, ht_err *);
+
+/* ---- run.c ---- */
+/* Evaluate n tokens (n <= the plan's rows) at the session's end and advance. want [n_want] rows whose
+ * logits are wanted; *logits valid until the next run. A cancelled or failed run leaves the session
+ * where it was. */
+HT_MUST_USE int api__run(ht_session *, int phase, const api__plan *, const int32_t *ids, uint32_t n,
+                         const uint32_t *want, uint32_t n_want, const float **logits, ht_err *);
+/* longrope: may positions of a sequence of `total` be short; see session.c. */
+bool api__is_long(const ht_spec *, uint64_t total);
+
+/* ---- receipt.c ---- */
+void api__record_begin(ht_session *, const char *call);
+HT_MUST_USE int api__ids_sha256(const int32_t *, size_t n, uint8_t out[HT_SHA256_BYTES], ht_err *);
+/* Spans of a cover with their number of cuts, in order of first use: [{"span":..,"cuts":..}]. */
+void api__write_spans(ht_jw *, const ht_cut *, size_t n);
+const char *api__act_name(int act);
+
+/* ---- info.c ---- */
+/* Facts of a tokenizer as an object: pre, size, bos, eos, eog list, digest. */
+void api__write_tokenizer(ht_jw *, const ht_tok *);
+
+/* ---- inspect.c ---- */
+/* Bytes of the main representation, of the same with every matrix in F16, and of the alternate. */
+typedef struct {
+    uint64_t parameters, bytes, f16_bytes, alt_bytes;
+} api__sizes;
+void api__sizes_of(const ht_named *, size_t n, api__sizes *out);
+
+/* ---- trust.c ---- */
+/* Make sure a pack's bytes are what its header says: hashed now, or known from an earlier time.
+ * *hex: its digest; *hashed: every byte was hashed now. */
+HT_MUST_USE int api__trust(const ht_file *, int verify, ht_progress_fn, void *user,
+                           char hex[HT_SHA256_HEX], bool *hashed, ht_err *);
+
+/* Take a finished writer's buffer as the caller's string. */
+HT_MUST_USE int api__take_json(ht_buf *, char **json, ht_err *);
+#endif

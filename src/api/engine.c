@@ -1,0 +1,320 @@
+/* engine.c - open: file -> (pack: trust) -> model -> tokenizer -> devices -> memory check -> weights on
+ * the devices -> KV pool -> attach. Nothing large is taken before the check has passed. Without
+ * evidence both phases run on `cpu`, the reference of routing (product.md 1); `ref` and others run
+ * only when the user names them. */
+#include "api/api.h"
+#include "core/team.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char reference_engine[] = "cpu";
+
+/* ---- parameters ------------------------------------------------------------------------------- */
+
+static int read_act(const char *name, uint8_t *out, ht_err *err)
+{
+    if (!name || !strcmp(name, "f32")) {
+        *out = HT_ACT_F32;
+    } else if (!strcmp(name, "q8")) {
+        *out = HT_ACT_Q8;
+    } else {
+        return HT_FAIL(err, HT_EARG, "act \"%s\" is unknown; use f32 (exact) or q8 (approximate)",
+                       name);
+    }
+    return 0;
+}
+
+int api__read_kv_type(const char *name, const char *which, int *out, ht_err *err)
+{
+    *out = name ? ht_kvtype_by_name(name) : HT_KV_F16;
+    if (*out >= 0) return 0;
+    return HT_FAIL(err, HT_EARG, "KV type \"%s\" for %s is unknown; this build has f16 and f32",
+                   name, which);
+}
+
+static int read_numbers(ht_engine *e, const ht_engine_params *p, ht_err *err)
+{
+    e->ubatch = p->ubatch ? p->ubatch : API_UBATCH;
+    if (e->ubatch > UINT16_MAX)
+        return HT_FAIL(err, HT_EARG, "ubatch %u is too large; at most %u", e->ubatch,
+                       (unsigned)UINT16_MAX);
+    e->max_sessions = p->max_sessions ? p->max_sessions : 1;
+    if (e->max_sessions > UINT16_MAX)
+        return HT_FAIL(err, HT_EARG, "%u sessions are too many; at most %u", e->max_sessions,
+                       (unsigned)UINT16_MAX);
+    if (p->threads < 0 || p->threads > 4096)
+        return HT_FAIL(err, HT_EARG,
+                       "%d threads cannot be meant; use 1 to 4096, or 0 for the default",
+                       p->threads);
+    ht_cpu_threads_get(&e->cpu);
+    e->threads = p->threads ? p->threads : e->cpu.threads;
+    if (p->threads)
+        (void)snprintf(e->cpu.why, sizeof e->cpu.why, "%d: given by the caller", p->threads);
+    const char *isa = p->isa ? p->isa : "";
+    if (strlen(isa) >= sizeof e->isa || strchr(isa, ','))
+        return HT_FAIL(err, HT_EARG, "isa \"%s\" is unknown; use generic, avx2 or avx512", isa);
+    (void)snprintf(e->isa, sizeof e->isa, "%s", isa);
+    HT_TRY(read_act(p->act, &e->act, err));
+    HT_TRY(api__read_kv_type(p->ctk, "K", &e->kv_type[0], err));
+    return api__read_kv_type(p->ctv, "V", &e->kv_type[1], err);
+}
+
+/* ---- what is loaded --------------------------------------------------------------------------- */
+
+static int hex_of(const void *p, size_t n, char hex[HT_SHA256_HEX], ht_err *err)
+{
+    uint8_t sha[HT_SHA256_BYTES];
+    HT_TRY(ht_sha256_of(p, n, sha, err));
+    ht_hex(sha, sizeof sha, hex);
+    return 0;
+}
+
+static int load_file(ht_engine *e, const ht_engine_params *p, ht_err *err)
+{
+    HT_TRY(ht_file_open(&e->file, p->model, NULL, err));
+    if (ht_file_kind(e->file) == HT_FILE_PACK)
+        HT_TRY(
+            api__trust(e->file, p->verify, p->progress, p->user, e->pack_sha, &e->verified, err));
+    HT_TRY(ht_model_open(&e->model, e->file, p->progress, p->user, err));
+    e->contract = ht_model_contract(e->model, &e->n_proj, &e->n_quantised);
+    HT_TRY(ht_tok_from_file(&e->tok, e->file, p->pre_override, err));
+    size_t n = 0;
+    const char *t = ht_file_template(e->file, &n);
+    if (t) {
+        e->tmpl = ht_arena_strndup(e->arena, t, n);
+        if (!e->tmpl)
+            return HT_FAIL(err, HT_ENOMEM, "no memory for a chat template of %zu bytes", n);
+        HT_TRY(hex_of(t, n, e->tmpl_sha, err));
+    }
+    e->n_tape = ht_tape(e->model, NULL, 0);
+    e->tape = ht_arena_array(e->arena, e->n_tape, sizeof *e->tape);
+    if (!e->tape) return HT_FAIL(err, HT_ENOMEM, "no memory for a tape of %zu stages", e->n_tape);
+    (void)ht_tape(e->model, e->tape, e->n_tape);
+    return 0;
+}
+
+/* ---- devices ---------------------------------------------------------------------------------- */
+
+static int unknown_engine(const char *name, ht_err *err)
+{
+    char have[120] = "";
+    size_t n = 0;
+    for (const ht_backend *const *b = ht_backends; *b && n < sizeof have; b++)
+        n += (size_t)snprintf(have + n, sizeof have - n, "%s%s", n ? ", " : "", (*b)->name);
+    return HT_FAIL(err, HT_EARG, "engine \"%s\" is unknown; this build has: %s", name, have);
+}
+
+static int open_unit(ht_engine *e, const char *name, api__unit **out, ht_err *err)
+{
+    for (size_t i = 0; i < e->n_units; i++) {
+        if (strcmp(e->unit[i].be->name, name) != 0) continue;
+        *out = &e->unit[i]; /* both phases on one engine share the device and its weights */
+        return 0;
+    }
+    const ht_backend *be = ht_backend_find(name);
+    if (!be) return unknown_engine(name, err);
+    char opts[64];
+    (void)snprintf(opts, sizeof opts, "threads=%d%s%s", e->threads, e->isa[0] ? ",isa=" : "",
+                   e->isa);
+    ht_dev *dev = NULL;
+    HT_TRY(be->open(&dev, opts, err));
+    e->unit[e->n_units] = (api__unit){.be = be, .dev = dev};
+    *out = &e->unit[e->n_units++];
+    return 0;
+}
+
+static int open_phase(ht_engine *e, int phase, const char *engine, const char *rep, ht_err *err)
+{
+    api__phase *p = &e->phase[phase];
+    const ht_model *m = e->model;
+    p->forced = engine != NULL;
+    HT_TRY(open_unit(e, engine ? engine : reference_engine, &p->unit, err));
+    p->rep = m->rep[0];
+    if (!rep || !strcmp(rep, m->rep[0])) return 0;
+    if (m->rep[1][0] && !strcmp(rep, m->rep[1])) {
+        p->rep = m->rep[1];
+        p->flags = HT_ALT_REP;
+        return 0;
+    }
+    return HT_FAIL(err, HT_EARG, "the model has no representation \"%s\"; it holds %s%s%s", rep,
+                   m->rep[0], m->rep[1][0] ? " and " : "", m->rep[1]);
+}
+
+/* ---- context and memory ----------------------------------------------------------------------- */
+
+static int estimate(ht_engine *e, const uint8_t *cls, uint32_t ctx, api__memory *m,
+                    ht_pool_params *pool, ht_err *err)
+{
+    ht_bucket b[API_PHASES];
+    e->ctx = ctx;
+    api__bucket(e, API_PREFILL, e->ubatch, 1, &b[API_PREFILL]);
+    api__bucket(e, API_DECODE, 1, 1, &b[API_DECODE]);
+    api__pool_params(&e->model->spec, cls, e->kv_type, ctx, e->max_sessions, e->ubatch, pool);
+    return api__memory_of(e->phase, e->model, e->tape, e->n_tape, b, pool, m, err);
+}
+
+/* Largest multiple of a page in [HT_PAGE, most] whose total fits `room`; 0: not even one page. */
+static int fit_ctx(ht_engine *e, const uint8_t *cls, uint32_t most, uint64_t room, uint32_t *out,
+                   ht_err *err)
+{
+    uint32_t lo = 0, hi = (most + HT_PAGE - 1) / HT_PAGE;
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo + 1) / 2;
+        api__memory m;
+        ht_pool_params pool;
+        HT_TRY(estimate(e, cls, mid * HT_PAGE, &m, &pool, err));
+        if (m.total <= room) lo = mid;
+        else hi = mid - 1;
+    }
+    *out = lo * HT_PAGE < most ? lo * HT_PAGE : most;
+    return 0;
+}
+
+static int choose_ctx(ht_engine *e, const uint8_t *cls, uint32_t asked, uint64_t avail,
+                      uint32_t *ctx, ht_err *err)
+{
+    const uint32_t train = e->model->spec.ctx_train ? e->model->spec.ctx_train : 2048;
+    *ctx = asked ? asked : train;
+    if (asked) {
+        (void)snprintf(e->ctx_why, sizeof e->ctx_why, "given by the caller%s",
+                       asked > train ? "; beyond the context the model was trained for" : "");
+        return 0;
+    }
+    (void)snprintf(e->ctx_why, sizeof e->ctx_why, "the model's own");
+    if (!avail) return 0;
+    /* A fifth of the memory stays free for what else runs, and for the caller's own. */
+    HT_TRY(fit_ctx(e, cls, train, avail - avail / 5, ctx, err));
+    if (*ctx < train)
+        (void)snprintf(e->ctx_why, sizeof e->ctx_why, "what fits the memory; the model's own is %u",
+                       train);
+    if (*ctx == 0) *ctx = HT_PAGE; /* the check below says by how much it fails */
+    return 0;
+}
+
+static int check_memory(const ht_engine *e, uint64_t avail, ht_err *err)
+{
+    if (!avail || e->mem.total <= avail) return 0;
+    return HT_FAIL(err, HT_ENOMEM,
+                   "the engine needs %" PRIu64 " MiB (weights %" PRIu64
+                   ", KV for %u positions %" PRIu64 ", scratch %" PRIu64 ") and %" PRIu64
+                   " MiB are available; use a smaller context or model",
+                   e->mem.total >> 20, e->mem.weights >> 20, e->ctx, e->mem.kv >> 20,
+                   e->mem.scratch >> 20, avail >> 20);
+}
+
+static int pool_alloc(void *dev, size_t bytes, void **mem, ht_err *err)
+{
+    const api__unit *u = dev;
+    return u->be->kv_alloc(u->dev, bytes, mem, err);
+}
+
+static int pool_copy(void *dev, ht_kv *kv, int kv_class, uint32_t dst, uint32_t src, ht_err *err)
+{
+    const api__unit *u = dev;
+    return u->be->page_copy(u->dev, kv, kv_class, dst, src, err);
+}
+
+/* The decode engine's device owns the planes where it has an allocator of its own: decode reads them
+ * most. The other phase's engine must be able to address them. */
+static int make_pool(ht_engine *e, ht_pool_params *params, ht_err *err)
+{
+    api__unit *u = e->phase[API_DECODE].unit;
+    if (u->be->kv_alloc) {
+        params->alloc = pool_alloc;
+        params->dev = u;
+    }
+    if (u->be->kv_alloc && u->be->page_copy) params->copy = pool_copy;
+    HT_TRY(ht_pool_new(&e->pool, params, err));
+    for (size_t i = 0; i < e->n_units; i++) {
+        ht_err why = {0};
+        if (!e->unit[i].be->kv_attach(e->unit[i].dev, ht_pool_kv(e->pool), &why)) continue;
+        if (e->n_units == 1) {
+            if (err) *err = why;
+            return why.code;
+        }
+        return HT_FAIL(
+            err, HT_EUNSUPPORTED,
+            "prefill on %s and decode on %s cannot share a KV cache: %s cannot attach to it "
+            "(%s); name one engine for both",
+            e->phase[API_PREFILL].unit->be->name, e->phase[API_DECODE].unit->be->name,
+            e->unit[i].be->name, why.msg);
+    }
+    return 0;
+}
+
+static int load_devices(ht_engine *e, const ht_engine_params *p, ht_err *err)
+{
+    HT_TRY(open_phase(e, API_PREFILL, p->prefill_engine, p->prefill_rep, err));
+    HT_TRY(open_phase(e, API_DECODE, p->decode_engine, p->decode_rep, err));
+    uint8_t *cls = api__layer_class(&e->model->spec, e->arena);
+    if (!cls) return HT_FAIL(err, HT_ENOMEM, "no memory for the layers' KV classes");
+    const uint64_t avail = ht_mem_available();
+    ht_pool_params pool;
+    uint32_t ctx = 0;
+    HT_TRY(choose_ctx(e, cls, p->ctx, avail, &ctx, err));
+    if (e->ubatch > ctx) e->ubatch = ctx; /* no chunk is longer than the context */
+    HT_TRY(estimate(e, cls, ctx, &e->mem, &pool, err));
+    HT_TRY(check_memory(e, avail, err));
+    for (size_t i = 0; i < e->n_units; i++)
+        HT_TRY(e->unit[i].be->load(e->unit[i].dev, e->model, err));
+    return make_pool(e, &pool, err);
+}
+
+int ht_engine_open(ht_engine **out, const ht_engine_params *p, ht_err *err)
+{
+    if (!out || !p || !p->model)
+        return HT_FAIL(err, HT_EARG, "ht_engine_open: out and a model path must be given");
+    *out = NULL;
+    ht_arena *arena = NULL;
+    HT_TRY(ht_arena_new(&arena, 0, err));
+    ht_engine *e = ht_arena_alloc(arena, sizeof *e);
+    if (!e) {
+        ht_arena_free(arena);
+        return HT_FAIL(err, HT_ENOMEM, "no memory for an engine");
+    }
+    e->arena = arena;
+    atomic_flag_clear(&e->busy);
+    e->path = ht_arena_strndup(arena, p->model, strlen(p->model));
+    int rc = e->path ? 0 : HT_FAIL(err, HT_ENOMEM, "no memory for the model's path");
+    if (!rc) rc = read_numbers(e, p, err);
+    if (!rc) rc = load_file(e, p, err);
+    if (!rc) rc = load_devices(e, p, err);
+    /* The two plans every generation needs are made here, so that what can fail fails at open. */
+    const api__plan *plan = NULL;
+    if (!rc) rc = api__plan_get(e, API_PREFILL, e->ubatch, 1, &plan, err);
+    if (!rc) rc = api__plan_get(e, API_DECODE, 1, 1, &plan, err);
+    if (rc) {
+        ht_engine_close(e);
+        return rc;
+    }
+    *out = e;
+    return 0;
+}
+
+void ht_engine_close(ht_engine *e)
+{
+    if (!e) return;
+    api__plans_free(e);
+    ht_pool_free(e->pool);
+    for (size_t i = 0; i < e->n_units; i++) e->unit[i].be->close(e->unit[i].dev);
+    ht_tok_free(e->tok);
+    ht_model_free(e->model);
+    ht_file_close(e->file);
+    ht_arena_free(e->arena);
+}
+
+const ht_vocab *ht_engine_vocab(const ht_engine *e)
+{
+    return e ? e->tok : NULL;
+}
+
+const char *ht_engine_template(const ht_engine *e)
+{
+    return e ? e->tmpl : NULL;
+}
+
+uint32_t ht_engine_ctx(const ht_engine *e)
+{
+    return e ? e->ctx : 0;
+}

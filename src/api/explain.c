@@ -1,0 +1,186 @@
+/* explain.c - what would run: the tape, its cover per phase, least bytes and operations of every cut,
+ * and what a step costs in dispatches and barriers, for the chosen cover and for the plain one (a cut
+ * per stage), so that fusion can be counted. */
+#include "api/api.h"
+
+static const char *const phase_name[API_PHASES] = {"prefill", "decode"};
+
+static void write_tape(ht_jw *w, const ht_engine *e)
+{
+    ht_jw_arr(w);
+    for (size_t i = 0; i < e->n_tape; i++) {
+        char text[80];
+        ht_stage_text(&e->tape[i], text);
+        ht_jw_str(w, text);
+    }
+    ht_jw_end(w, ']');
+}
+
+static void write_cuts(ht_jw *w, const ht_engine *e, const api__unit *u, const ht_cut *cuts,
+                       size_t n, const ht_bucket *b, uint64_t *bytes, uint64_t *flops)
+{
+    *bytes = *flops = 0;
+    ht_jw_arr(w);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t cb = 0, cf = 0;
+        cuts[i].span->bound(u->dev, e->model, e->tape + cuts[i].at, cuts[i].n, b, &cb, &cf);
+        *bytes += cb;
+        *flops += cf;
+        ht_jw_obj(w);
+        ht_jw_kstr(w, "span", cuts[i].span->name);
+        ht_jw_kuint(w, "at", cuts[i].at);
+        ht_jw_kuint(w, "stages", cuts[i].n);
+        ht_jw_kuint(w, "bytes", cb);
+        ht_jw_kuint(w, "flops", cf);
+        ht_jw_kstr(w, "costSource", "unmeasured");
+        ht_jw_end(w, '}');
+    }
+    ht_jw_end(w, ']');
+}
+
+/* Dispatches and barriers of one step: a cover is planned for one row and run once on a sequence of
+ * its own. They are counts of the cover's structure; rows and depth do not change them. */
+static int count_step(const ht_engine *e, const api__unit *u, const ht_cut *cuts, size_t n,
+                      uint8_t flags, ht_run_stats *out, ht_err *err)
+{
+    ht_bucket b = {.rows = 1,
+                   .seqs = 1,
+                   .want = 1,
+                   .steps = 1,
+                   .ctx = e->ctx,
+                   .past = e->ctx,
+                   .kv_fmt = (uint16_t)(e->kv_type[0] | e->kv_type[1] << 8),
+                   .act = e->act,
+                   .flags = flags};
+    ht_plan *plan = NULL;
+    ht_seq *seq = NULL;
+    HT_TRY(u->be->plan(&plan, u->dev, ht_pool_kv(e->pool), e->tape, cuts, n, &b, err));
+    int rc = ht_seq_new(&seq, e->pool, e->ctx, err);
+    if (!rc) rc = ht_seq_reserve(seq, 1, err);
+    if (!rc) {
+        const int32_t zero = 0;
+        const uint16_t owner = 0;
+        const uint32_t want = 0;
+        const float *logits = NULL;
+        const ht_batch batch = {
+            .rows = 1,
+            .seqs = 1,
+            .n_want = 1,
+            .token = &zero,
+            .pos = &zero,
+            .seq = &owner,
+            .want = &want,
+            .page = {ht_seq_pages(seq, HT_KV_FULL), ht_seq_pages(seq, HT_KV_WINDOW)}};
+        rc = u->be->run(plan, &batch, err);
+        if (!rc) rc = u->be->wait(plan, &logits, err);
+        if (!rc && u->be->stats(plan, out))
+            rc = HT_FAIL(err, HT_EDEVICE, "engine %s gives no figures for its last run",
+                         u->be->name);
+    }
+    ht_seq_free(seq);
+    u->be->plan_free(plan);
+    return rc;
+}
+
+/* A cover as JSON: identity, spans, cuts (when asked), sums and counts. */
+static int write_cover(ht_jw *w, const ht_engine *e, int phase, const ht_bucket *b, bool single,
+                       ht_arena *arena, ht_err *err)
+{
+    const api__unit *u = e->phase[phase].unit;
+    const ht_cut *cuts = NULL;
+    size_t n = 0;
+    char hash[HT_SHA256_HEX];
+    ht_run_stats st = {0};
+    uint64_t bytes = 0, flops = 0;
+    HT_TRY(
+        api__cover(arena, u->be, u->dev, e->model, e->tape, e->n_tape, b, single, &cuts, &n, err));
+    HT_TRY(ht_cover_hash(e->tape, cuts, n, hash, err));
+    HT_TRY(count_step(e, u, cuts, n, b->flags, &st, err));
+    ht_jw_obj(w);
+    ht_jw_kstr(w, "sha256", hash);
+    ht_jw_kuint(w, "n", n);
+    ht_jw_kuint(w, "dispatchesPerStep", st.dispatches);
+    ht_jw_kuint(w, "barriersPerStep", st.barriers);
+    ht_jw_key(w, "spans");
+    api__write_spans(w, cuts, n);
+    ht_jw_key(w, "cuts");
+    write_cuts(w, e, u, cuts, n, b, &bytes, &flops);
+    ht_jw_kuint(w, "bytes", bytes);
+    ht_jw_kuint(w, "flops", flops);
+    ht_jw_end(w, '}');
+    return 0;
+}
+
+static int write_phase(ht_jw *w, const ht_engine *e, int phase, uint32_t rows, uint32_t past,
+                       uint32_t steps, ht_arena *arena, ht_err *err)
+{
+    const api__phase *p = &e->phase[phase];
+    ht_bucket b;
+    api__bucket(e, phase, rows, 1, &b);
+    b.past = past;
+    b.ctx = past + rows;
+    ht_jw_obj(w);
+    ht_jw_kstr(w, "phase", phase_name[phase]);
+    ht_jw_kstr(w, "engine", p->unit->be->name);
+    ht_jw_kstr(w, "decision", p->forced ? "forced" : "reference");
+    ht_jw_kstr(w, "reason", p->forced ? "USER" : "NO_EVIDENCE");
+    ht_jw_kstr(w, "representation", p->rep);
+    ht_jw_kstr(w, "act", api__act_name(e->act));
+    ht_jw_kuint(w, "rows", rows);
+    ht_jw_kuint(w, "depth", past);
+    ht_jw_kuint(w, "steps", steps);
+    ht_jw_key(w, "cover");
+    HT_TRY(write_cover(w, e, phase, &b, false, arena, err));
+    ht_jw_key(w, "plainCover");
+    HT_TRY(write_cover(w, e, phase, &b, true, arena, err));
+    ht_jw_end(w, '}');
+    return 0;
+}
+
+static int explain(ht_jw *w, const ht_engine *e, uint32_t n_prompt, uint32_t depth, ht_arena *arena,
+                   ht_err *err)
+{
+    ht_jw_obj(w);
+    ht_jw_kstr(w, "schema", "hetero/explain/1");
+    ht_jw_kstr(w, "arch", e->model->spec.arch);
+    ht_jw_kstr(w, "contract", e->contract);
+    ht_jw_kuint(w, "stages", e->n_tape);
+    ht_jw_key(w, "tape");
+    write_tape(w, e);
+    ht_jw_key(w, "phases");
+    ht_jw_arr(w);
+    uint32_t steps = n_prompt / e->ubatch + (n_prompt % e->ubatch != 0);
+    HT_TRY(write_phase(w, e, API_PREFILL, n_prompt, 0, steps, arena, err));
+    HT_TRY(write_phase(w, e, API_DECODE, 1, depth, 1, arena, err));
+    ht_jw_end(w, ']');
+    ht_jw_end(w, '}');
+    return 0;
+}
+
+int ht_engine_explain(const ht_engine *e, uint32_t n_prompt, uint32_t depth, char **json,
+                      ht_err *err)
+{
+    if (!e || !json)
+        return HT_FAIL(err, HT_EARG, "ht_engine_explain: engine and json must be given");
+    *json = NULL;
+    if (n_prompt == 0 || n_prompt > UINT16_MAX || depth > INT32_MAX - n_prompt)
+        return HT_FAIL(err, HT_EARG, "a prompt of %u tokens at depth %u: use 1 to %u tokens",
+                       n_prompt, depth, (unsigned)UINT16_MAX);
+    ht_engine *own =
+        (ht_engine *)e; /* the busy flag and the pool's free list are not the engine's value */
+    HT_TRY(api__enter(own, err));
+    ht_arena *arena = NULL;
+    ht_buf b;
+    ht_buf_init(&b, 0);
+    int rc = ht_arena_new(&arena, 0, err);
+    if (!rc) {
+        ht_jw w;
+        ht_jw_init(&w, &b, 0);
+        rc = explain(&w, e, n_prompt, depth, arena, err);
+    }
+    ht_arena_free(arena);
+    api__leave(own);
+    if (!rc) return api__take_json(&b, json, err);
+    ht_buf_done(&b);
+    return rc;
+}

@@ -1,0 +1,97 @@
+/* memory.c - how many bytes an engine takes, worked out before they are taken: by the memory check of
+ * ht_engine_open and by ht_inspect. The same code serves both, so that what inspect promises is what
+ * open does. */
+#include "api/api.h"
+
+uint8_t *api__layer_class(const ht_spec *spec, ht_arena *arena)
+{
+    uint8_t *cls = ht_arena_array(arena, spec->n_layers, sizeof *cls);
+    if (!cls) return NULL;
+    for (uint32_t l = 0; l < spec->n_layers; l++)
+        cls[l] = spec->layer[l].window && spec->window ? HT_KV_WINDOW : HT_KV_FULL;
+    return cls;
+}
+
+void api__pool_params(const ht_spec *spec, const uint8_t *layer_class, const int type[2],
+                      uint32_t ctx, uint32_t n_sessions, uint32_t ubatch, ht_pool_params *out)
+{
+    *out = (ht_pool_params){.n_layers = spec->n_layers,
+                            .n_kv_heads = spec->n_kv_heads,
+                            .head_dim = spec->head_dim,
+                            .layer_class = layer_class,
+                            .type_k = type[0],
+                            .type_v = type[1]};
+    bool seen[HT_KV_CLASSES] = {false, false};
+    for (uint32_t l = 0; l < spec->n_layers; l++) seen[layer_class[l]] = true;
+    out->window = seen[HT_KV_WINDOW] ? spec->window : 0;
+    ht_pool_size(ctx, n_sessions, out->window, ubatch, out->n_pages);
+    for (int c = 0; c < HT_KV_CLASSES; c++)
+        if (!seen[c]) out->n_pages[c] = 0;
+}
+
+/* Bytes of the registers of one plan, for a backend that does not state its own: X twice (residual
+ * and normed), Q and A, H, R, the wanted rows' logits. f32. */
+static uint64_t registers(const ht_spec *s, const ht_bucket *b)
+{
+    uint64_t ffn = s->ffn;
+    uint64_t moe = (uint64_t)s->n_experts_used * s->expert_ffn + s->shared_ffn;
+    uint64_t row = 2u * (uint64_t)s->dim + 2u * (uint64_t)s->n_heads * s->head_dim +
+                   (ffn > moe ? ffn : moe) + 2u * (uint64_t)s->n_experts_used;
+    return 4u * (b->rows * row + (uint64_t)b->want * s->vocab);
+}
+
+/* Bytes of all distinct weights: the mapped tensors that inference reads. */
+static uint64_t weight_bytes(const ht_named *names, size_t n)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (names[i].w) {
+            sum += names[i].w->bytes;
+            if (names[i].w->alt) sum += names[i].w->alt->bytes;
+        } else {
+            sum += 4u * (uint64_t)names[i].n;
+        }
+    }
+    return sum;
+}
+
+int api__memory_of(const api__phase phase[API_PHASES], const ht_model *m, const ht_stage *tape,
+                   size_t n_tape, const ht_bucket bucket[API_PHASES], const ht_pool_params *pool,
+                   api__memory *out, ht_err *err)
+{
+    *out = (api__memory){0};
+    size_t n = ht_model_names(m, NULL, 0);
+    ht_named *names = ht_mem_array(n ? n : 1, sizeof *names);
+    if (!names) return HT_FAIL(err, HT_ENOMEM, "no memory for the list of %zu tensors", n);
+    out->mapped = weight_bytes(names, ht_model_names(m, names, n));
+    ht_mem_free(names);
+    bool in_place = false;
+    for (int p = 0; p < API_PHASES; p++) {
+        const api__unit *u = phase[p].unit;
+        uint64_t copies = 0, scratch = registers(&m->spec, &bucket[p]);
+        if (u->be->footprint &&
+            u->be->footprint(u->dev, m, tape, n_tape, &bucket[p], &copies, &scratch))
+            return HT_FAIL(err, HT_EUNSUPPORTED,
+                           "engine %s cannot say what memory this model takes", u->be->name);
+        out->scratch += scratch;
+        if (p == API_PREFILL || u != phase[API_PREFILL].unit) out->copied += copies;
+        in_place = in_place || copies < out->mapped / 2;
+    }
+    /* A backend that copied everything has read the mapped pages once and needs them no more. */
+    out->weights = out->copied + (in_place ? out->mapped : 0);
+    out->kv = pool ? ht_pool_estimate(pool) : 0;
+    out->total = out->weights + out->kv + out->scratch;
+    return 0;
+}
+
+void api__write_memory(ht_jw *w, const api__memory *m)
+{
+    ht_jw_obj(w);
+    ht_jw_kuint(w, "mappedBytes", m->mapped);
+    ht_jw_kuint(w, "weightsBytes", m->weights);
+    ht_jw_kuint(w, "copiedBytes", m->copied);
+    ht_jw_kuint(w, "kvBytes", m->kv);
+    ht_jw_kuint(w, "scratchBytes", m->scratch);
+    ht_jw_kuint(w, "totalBytes", m->total);
+    ht_jw_end(w, '}');
+}

@@ -1,0 +1,99 @@
+/* plan.c - covers encoded for buckets, made on first use and kept until the engine closes. The cache is
+ * a list: an engine has a handful (decode of one row, prefill chunk, evaluation chunk). */
+#include "api/api.h"
+#include <string.h>
+
+void api__bucket(const ht_engine *e, int phase, uint32_t rows, uint32_t want, ht_bucket *out)
+{
+    *out = (ht_bucket){.rows = (uint16_t)rows,
+                       .seqs = 1,
+                       .want = (uint16_t)want,
+                       .steps = 1,
+                       .ctx = e->ctx,
+                       .past = e->ctx,
+                       .kv_fmt = (uint16_t)(e->kv_type[0] | e->kv_type[1] << 8),
+                       .act = e->act,
+                       .flags = e->phase[phase].flags};
+}
+
+/* Cost that admits one-stage spans only: any longer one is dearer than the whole tape of short ones. */
+static double single_cost(void *user, const ht_cut *cut)
+{
+    (void)user;
+    return cut->n == 1 ? 1.0 : 1e12 * cut->n;
+}
+
+int api__cover(ht_arena *arena, const ht_backend *be, const ht_dev *dev, const ht_model *m,
+               const ht_stage *tape, size_t n_tape, const ht_bucket *bucket, bool single,
+               const ht_cut **cuts, size_t *n, ht_err *err)
+{
+    ht_cut *out = ht_arena_array(arena, n_tape, sizeof *out);
+    if (!out) return HT_FAIL(err, HT_ENOMEM, "no memory for a cover of %zu stages", n_tape);
+    ht_err why = {0};
+    *n = ht_cover(be, dev, m, tape, n_tape, bucket, single ? single_cost : NULL, NULL, out, &why);
+    *cuts = out;
+    if (*n) return 0;
+    if (err) *err = why;
+    return why.code ? why.code
+                    : HT_FAIL(err, HT_EUNSUPPORTED, "engine %s has no cover for %u rows", be->name,
+                              (unsigned)bucket->rows);
+}
+
+/* Describe a new plan: its cover, the cover's hash and the class of what it writes. */
+static int describe(ht_engine *e, api__plan *p, ht_err *err)
+{
+    const api__unit *u = e->phase[p->phase].unit;
+    HT_TRY(api__cover(e->arena, u->be, u->dev, e->model, e->tape, e->n_tape, &p->bucket, false,
+                      &p->cuts, &p->n_cuts, err));
+    HT_TRY(ht_cover_hash(e->tape, p->cuts, p->n_cuts, p->cover, err));
+    p->cls = ht_arena_printf(e->arena, "%s rep=%s act=%s kv=%s,%s", u->be->name,
+                             e->phase[p->phase].rep, api__act_name(e->act),
+                             ht_kvtype_name(e->kv_type[0]), ht_kvtype_name(e->kv_type[1]));
+    return p->cls ? 0 : HT_FAIL(err, HT_ENOMEM, "no memory for a plan's description");
+}
+
+static int encode(ht_engine *e, api__plan *p, ht_err *err)
+{
+    const api__unit *u = e->phase[p->phase].unit;
+    return p->be->plan(&p->plan, u->dev, ht_pool_kv(e->pool), e->tape, p->cuts, p->n_cuts,
+                       &p->bucket, err);
+}
+
+int api__plan_get(ht_engine *e, int phase, uint32_t rows, uint32_t want, const api__plan **out,
+                  ht_err *err)
+{
+    ht_bucket b;
+    api__bucket(e, phase, rows, want, &b);
+    for (api__plan *p = e->plans; p; p = p->next) {
+        if (p->phase != phase || p->bucket.rows != b.rows || p->bucket.want != b.want) continue;
+        if (!p->plan) HT_TRY(encode(e, p, err));
+        *out = p;
+        return 0;
+    }
+    api__plan *p = ht_arena_alloc(e->arena, sizeof *p);
+    if (!p) return HT_FAIL(err, HT_ENOMEM, "no memory for a plan of %u rows", rows);
+    p->be = e->phase[phase].unit->be;
+    p->bucket = b;
+    p->phase = phase;
+    HT_TRY(describe(e, p, err));
+    HT_TRY(encode(e, p, err));
+    p->next = e->plans;
+    e->plans = p;
+    *out = p;
+    return 0;
+}
+
+void api__plan_drop(ht_engine *e, const api__plan *plan)
+{
+    for (api__plan *p = e->plans; p; p = p->next) {
+        if (p != plan || !p->plan) continue;
+        p->be->plan_free(p->plan);
+        p->plan = NULL;
+    }
+}
+
+void api__plans_free(ht_engine *e)
+{
+    for (api__plan *p = e->plans; p; p = p->next) api__plan_drop(e, p);
+    e->plans = NULL;
+}
