@@ -148,8 +148,8 @@ void api__pool_params(const ht_spec *, const uint8_t *layer_class, const int typ
                       uint32_t n_sessions, uint32_t ubatch, ht_pool_params *out);
 /* What the model takes on the phases' devices (opened, not yet loaded) with one plan per phase and a
  * pool of these parameters (NULL: none). */
-HT_MUST_USE int api__memory_of(const api__phase phase[API_PHASES], const ht_model *,
-                               const ht_stage *tape, size_t n_tape,
+HT_MUST_USE int api__memory_of(const api__phase phase[API_PHASES], const ht_file *,
+                               const ht_model *, const ht_stage *tape, size_t n_tape,
                                const ht_bucket bucket[API_PHASES], const ht_pool_params *pool,
                                api__memory *out, ht_err *);
 void api__write_memory(ht_jw *, const api__memory *);

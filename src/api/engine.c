@@ -151,7 +151,7 @@ static int estimate(ht_engine *e, const uint8_t *cls, uint32_t ctx, api__memory 
     api__bucket(e, API_PREFILL, e->ubatch, 1, &b[API_PREFILL]);
     api__bucket(e, API_DECODE, 1, 1, &b[API_DECODE]);
     api__pool_params(&e->model->spec, cls, e->kv_type, ctx, e->max_sessions, e->ubatch, pool);
-    return api__memory_of(e->phase, e->model, e->tape, e->n_tape, b, pool, m, err);
+    return api__memory_of(e->phase, e->file, e->model, e->tape, e->n_tape, b, pool, m, err);
 }
 
 /* Largest multiple of a page in [HT_PAGE, most] whose total fits `room`; 0: not even one page. */

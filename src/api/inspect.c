@@ -185,7 +185,7 @@ static int write_memory(ht_jw *w, look *k, ht_err *err)
     api__unit unit = {.be = be, .dev = dev};
     const api__phase phase[API_PHASES] = {{.unit = &unit}, {.unit = &unit}};
     api__memory mem;
-    int rc = api__memory_of(phase, m, tape, n, b, &pool, &mem, err);
+    int rc = api__memory_of(phase, k->file, m, tape, n, b, &pool, &mem, err);
     be->close(dev);
     if (rc) return rc;
     ht_jw_obj(w);

@@ -40,45 +40,55 @@ static uint64_t registers(const ht_spec *s, const ht_bucket *b)
     return 4u * (b->rows * row + (uint64_t)b->want * s->vocab);
 }
 
-/* Bytes of all distinct weights: the mapped tensors that inference reads. */
-static uint64_t weight_bytes(const ht_named *names, size_t n)
+static bool in_file(const ht_file *f, const void *p)
 {
-    uint64_t sum = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (names[i].w) {
-            sum += names[i].w->bytes;
-            if (names[i].w->alt) sum += names[i].w->alt->bytes;
-        } else {
-            sum += 4u * (uint64_t)names[i].n;
-        }
+    for (size_t i = 0; i < ht_file_n_parts(f); i++) {
+        const ht_map *part = ht_file_part(f, i);
+        if ((uintptr_t)p - (uintptr_t)part->p < part->n) return true;
     }
-    return sum;
+    return false;
 }
 
-int api__memory_of(const api__phase phase[API_PHASES], const ht_model *m, const ht_stage *tape,
-                   size_t n_tape, const ht_bucket bucket[API_PHASES], const ht_pool_params *pool,
-                   api__memory *out, ht_err *err)
+/* Bytes of the model's tensors where they lie: in the mapped file, or in memory of the model's own
+ * (reordered rows, vectors). */
+static void place(const ht_file *f, const ht_named *names, size_t n, uint64_t *mapped,
+                  uint64_t *owned)
+{
+    *mapped = *owned = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!names[i].w) *owned += 4u * (uint64_t)names[i].n;
+        for (const ht_weight *w = names[i].w; w; w = w->alt)
+            *(in_file(f, w->data) ? mapped : owned) += w->bytes;
+    }
+}
+
+int api__memory_of(const api__phase phase[API_PHASES], const ht_file *f, const ht_model *m,
+                   const ht_stage *tape, size_t n_tape, const ht_bucket bucket[API_PHASES],
+                   const ht_pool_params *pool, api__memory *out, ht_err *err)
 {
     *out = (api__memory){0};
     size_t n = ht_model_names(m, NULL, 0);
     ht_named *names = ht_mem_array(n ? n : 1, sizeof *names);
     if (!names) return HT_FAIL(err, HT_ENOMEM, "no memory for the list of %zu tensors", n);
-    out->mapped = weight_bytes(names, ht_model_names(m, names, n));
+    uint64_t owned = 0, in_place = 0;
+    place(f, names, ht_model_names(m, names, n), &out->mapped, &owned);
     ht_mem_free(names);
-    bool in_place = false;
     for (int p = 0; p < API_PHASES; p++) {
         const api__unit *u = phase[p].unit;
-        uint64_t copies = 0, scratch = registers(&m->spec, &bucket[p]);
-        if (u->be->footprint &&
-            u->be->footprint(u->dev, m, tape, n_tape, &bucket[p], &copies, &scratch))
+        ht_footprint fp = {.in_place = out->mapped + owned,
+                           .scratch = registers(&m->spec, &bucket[p])};
+        if (u->be->footprint && u->be->footprint(u->dev, m, tape, n_tape, &bucket[p], &fp))
             return HT_FAIL(err, HT_EUNSUPPORTED,
                            "engine %s cannot say what memory this model takes", u->be->name);
-        out->scratch += scratch;
-        if (p == API_PREFILL || u != phase[API_PREFILL].unit) out->copied += copies;
-        in_place = in_place || copies < out->mapped / 2;
+        out->scratch += fp.scratch;
+        if (p == API_PREFILL || u != phase[API_PREFILL].unit) out->copied += fp.copied;
+        if (fp.in_place > in_place) in_place = fp.in_place;
     }
-    /* A backend that copied everything has read the mapped pages once and needs them no more. */
-    out->weights = out->copied + (in_place ? out->mapped : 0);
+    /* The model's own memory stays whether it is read or not; mapped pages that nobody reads any more
+     * go when the system needs room. */
+    const uint64_t mapped_read = in_place > owned ? in_place - owned : 0;
+    out->weights = out->copied + owned + mapped_read;
+    out->owned = owned;
     out->kv = pool ? ht_pool_estimate(pool) : 0;
     out->total = out->weights + out->kv + out->scratch;
     return 0;
@@ -90,6 +100,7 @@ void api__write_memory(ht_jw *w, const api__memory *m)
     ht_jw_kuint(w, "mappedBytes", m->mapped);
     ht_jw_kuint(w, "weightsBytes", m->weights);
     ht_jw_kuint(w, "copiedBytes", m->copied);
+    ht_jw_kuint(w, "ownedBytes", m->owned);
     ht_jw_kuint(w, "kvBytes", m->kv);
     ht_jw_kuint(w, "scratchBytes", m->scratch);
     ht_jw_kuint(w, "totalBytes", m->total);

@@ -33,7 +33,7 @@ enum ht_reg { HT_REG_X, HT_REG_Q, HT_REG_A, HT_REG_H, HT_REG_R, HT_REG_L, HT_REG
 typedef struct { uint32_t id; float w; } ht_choice;           /* an entry of R, best first       */
 
 enum { HT_PAGE = 32 };                                        /* positions per KV page          */
-enum { HT_NOPAGE = UINT32_MAX };                              /* an evicted hole in a page list */
+#define HT_NOPAGE UINT32_MAX                                  /* an evicted hole in a page list */
 enum { HT_WANT_MASS = 1,                                      /* ht_bucket.flags              */
        HT_ALT_REP = 2 };             /* use the alternate representation of weights that have one */
 enum ht_act { HT_ACT_F32, HT_ACT_Q8, HT_ACT_F16, HT_ACT_BF16 };  /* arithmetic: product.md 4   */
@@ -77,6 +77,12 @@ typedef struct {                       /* of a plan's last finished run; the sou
     uint64_t host_copy_bytes, device_copy_bytes;
 } ht_run_stats;
 
+typedef struct {                       /* bytes of memory                                       */
+    uint64_t copied;                   /* a device's own copies of weights                          */
+    uint64_t in_place;                 /* weights read where the model has them                     */
+    uint64_t scratch;                  /* of one plan                                               */
+} ht_footprint;
+
 typedef struct ht_backend {            /* "ref", "cpu", "graph", "cuda", ...; const, no state    */
     const char *name;
     const ht_span *const *spans;       /* NULL-terminated; ref has exactly one span per kind     */
@@ -99,10 +105,10 @@ typedef struct ht_backend {            /* "ref", "cpu", "graph", "cuda", ...; co
     int (*page_io)(ht_dev *, ht_kv *, int kv_class, uint32_t page, void *host, int write, ht_err *);
     int (*kv_move)(ht_dev *, ht_kv *dst, ht_kv *src, int layer0, int n_layers,
                    const uint32_t *pages, size_t n, ht_err *);  /* queued behind those layers' writes */
-    /* Bytes that load() takes beside the mapped file and that a plan of this tape and bucket takes,
-     * from shapes alone, before either is done (memory check, inspect). NULL: estimated by api/. */
+    /* What load() and a plan of this tape and bucket will take, from shapes alone, before either is
+     * done (memory check, inspect). NULL: api/ estimates it. */
     int (*footprint)(const ht_dev *, const ht_model *, const ht_stage *, size_t n, const ht_bucket *,
-                     uint64_t *weights, uint64_t *scratch);
+                     ht_footprint *);
     void (*plan_free)(ht_plan *);
     void (*close)(ht_dev *);
 } ht_backend;
