@@ -55,6 +55,7 @@ typedef struct api__plan {
 typedef struct {                 /* bytes, in the order of inspect's and info's "memory"    */
     uint64_t mapped;             /* tensors of the file, as mapped                          */
     uint64_t weights;            /* resident: mapped ones read in place, and copies          */
+    uint64_t owned;              /* the part that is the model's: reordered rows, vectors     */
     uint64_t copied;             /* the part of weights that is a backend's own copy         */
     uint64_t kv, scratch, total; /* total = weights + kv + scratch                          */
 } api__memory;
