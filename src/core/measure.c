@@ -1,0 +1,287 @@
+/* measure.c - read bandwidth and multiply-add rate.
+ *
+ * Reading: every thread sums its own part of a buffer far larger than the caches, in three access
+ * patterns, because which one fills the memory queues best depends on the processor's prefetchers:
+ *   wide      one stream, eight independent accumulators
+ *   streams   four streams a quarter of the part apart, two accumulators each
+ *   prefetch  one stream with software prefetch 1 KiB ahead
+ * Multiply-adds: independent chains of vector multiply-adds in registers, enough of them to cover the
+ * latency of the units (latency 4 x 2 per cycle = 8 chains at least; 12 are used).
+ * The results are consumed, so that no compiler can drop the work. */
+#include "core/measure.h"
+#include "core/arena.h"
+#include "core/clock.h"
+#include "core/cpu.h"
+#include "core/team.h"
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define TARGET(x) __attribute__((target(x)))
+#endif
+
+enum { PASSES = 4, FMA_PASSES = 6, CHAINS = 12, FMA_ROUNDS = 400000 };
+#define MIN_BYTES ((uint64_t)64 << 20)
+
+typedef struct {
+    uint64_t sum; /* one cache line per rank, so that ranks do not share lines   */
+    uint64_t pad[7];
+} line;
+typedef uint64_t (*read_fn)(const uint8_t *p, size_t n); /* n a multiple of 4 KiB               */
+typedef double (*fma_fn)(uint32_t rounds, float seed);   /* runs rounds * CHAINS vector FMAs    */
+typedef struct {
+    read_fn read;
+    fma_fn fma;
+    const uint8_t *p;
+    size_t n;
+    line *out; /* [threads]                                                  */
+} job;
+
+/* ---- generic C ---- */
+
+static uint64_t sum_words(const uint8_t *p, size_t n, size_t stride, unsigned streams)
+{
+    uint64_t acc[8] = {0};
+    for (size_t i = 0; i < n; i += 64)
+        for (unsigned s = 0; s < streams; s++) {
+            uint64_t w[8];
+            memcpy(w, p + s * stride + i, sizeof w);
+            for (unsigned k = 0; k < 8; k++) acc[k] += w[k];
+        }
+    uint64_t sum = 0;
+    for (unsigned k = 0; k < 8; k++) sum += acc[k];
+    return sum;
+}
+
+static uint64_t read_wide_c(const uint8_t *p, size_t n)
+{
+    return sum_words(p, n, 0, 1);
+}
+
+static uint64_t read_streams_c(const uint8_t *p, size_t n)
+{
+    return sum_words(p, n / 4, n / 4, 4);
+}
+
+static uint64_t read_prefetch_c(const uint8_t *p, size_t n)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < n; i += 1024) {
+        for (size_t k = 0; k < 1024; k += 64) __builtin_prefetch(p + i + 1024 + k);
+        sum += sum_words(p + i, 1024, 0, 1);
+    }
+    return sum;
+}
+
+/* Accumulators are named one by one: an array of them is kept in memory by a compiler that does not
+ * unroll, and then stores are measured instead of the units. */
+#define EACH4(M)  M(0) M(1) M(2) M(3)
+#define EACH8(M)  EACH4(M) M(4) M(5) M(6) M(7)
+#define EACH12(M) EACH8(M) M(8) M(9) M(10) M(11)
+
+static double fma_c(uint32_t rounds, float seed)
+{
+    float x = 1.0f - seed * 1e-7f, y = seed, sum = 0;
+#define INIT(i) float a##i[4] = {(float)i, (float)i, (float)i, (float)i};
+#define STEP(i)                                                                                    \
+    a##i[0] = a##i[0] * x + y, a##i[1] = a##i[1] * x + y, a##i[2] = a##i[2] * x + y,               \
+    a##i[3] = a##i[3] * x + y;
+#define SUM(i) sum += a##i[0] + a##i[1] + a##i[2] + a##i[3];
+    EACH12(INIT)
+    for (uint32_t r = 0; r < rounds; r++) {
+        EACH12(STEP)
+    }
+    EACH12(SUM)
+    return (double)sum;
+#undef INIT
+#undef STEP
+#undef SUM
+}
+
+#if defined(__x86_64__)
+/* ---- AVX2 and AVX-512 ---- */
+
+TARGET("avx2") static __m256i load256(const uint8_t *p)
+{
+    return _mm256_load_si256((const __m256i *)(const void *)p);
+}
+
+/* Sum of all words of eight accumulators named a0 .. a7. */
+#define INIT(i) __m256i a##i = _mm256_setzero_si256();
+#define FOLD(i) total = _mm256_add_epi64(total, a##i);
+#define TOTAL()                                                                                    \
+    __m256i total = _mm256_setzero_si256();                                                        \
+    uint64_t w[4];                                                                                 \
+    EACH8(FOLD)                                                                                    \
+    _mm256_storeu_si256((__m256i *)(void *)w, total);                                              \
+    return w[0] + w[1] + w[2] + w[3]
+
+TARGET("avx2") static uint64_t read_wide_avx2(const uint8_t *p, size_t n)
+{
+    EACH8(INIT)
+#define STEP(k) a##k = _mm256_add_epi64(a##k, load256(p + i + 32 * k));
+    for (size_t i = 0; i < n; i += 256) {
+        EACH8(STEP)
+    }
+    TOTAL();
+}
+
+TARGET("avx2") static uint64_t read_streams_avx2(const uint8_t *p, size_t n)
+{
+    size_t q = n / 4;
+    EACH8(INIT)
+#define STEP4(k) a##k = _mm256_add_epi64(a##k, load256(p + (k / 2) * q + i + (k % 2) * 32));
+    for (size_t i = 0; i < q; i += 64) {
+        EACH8(STEP4)
+    }
+    TOTAL();
+}
+
+TARGET("avx2") static uint64_t read_prefetch_avx2(const uint8_t *p, size_t n)
+{
+    EACH8(INIT)
+    for (size_t i = 0; i < n; i += 256) {
+        for (int k = 0; k < 4; k++) _mm_prefetch((const char *)p + i + 1024 + 64 * k, _MM_HINT_T0);
+        EACH8(STEP)
+    }
+    TOTAL();
+}
+#undef INIT
+#undef FOLD
+#undef TOTAL
+#undef STEP
+#undef STEP4
+
+#define FMA_KERNEL(name, isa, vec, set1, first)                                                    \
+    TARGET(isa) static double name(uint32_t rounds, float seed)                                    \
+    {                                                                                              \
+        vec x = set1(1.0f - seed * 1e-7f), y = set1(seed), sum = set1(0);                          \
+        EACH12(INIT)                                                                               \
+        for (uint32_t r = 0; r < rounds; r++) {                                                    \
+            EACH12(STEP)                                                                           \
+        }                                                                                          \
+        EACH12(SUM)                                                                                \
+        return (double)first(sum);                                                                 \
+    }
+#define INIT(i) __m256 a##i = _mm256_set1_ps((float)i);
+#define STEP(i) a##i = _mm256_fmadd_ps(a##i, x, y);
+#define SUM(i)  sum = _mm256_add_ps(sum, a##i);
+FMA_KERNEL(fma_avx2, "avx2,fma", __m256, _mm256_set1_ps, _mm256_cvtss_f32)
+#undef INIT
+#undef STEP
+#undef SUM
+#define INIT(i) __m512 a##i = _mm512_set1_ps((float)i);
+#define STEP(i) a##i = _mm512_fmadd_ps(a##i, x, y);
+#define SUM(i)  sum = _mm512_add_ps(sum, a##i);
+FMA_KERNEL(fma_avx512, "avx512f", __m512, _mm512_set1_ps, _mm512_cvtss_f32)
+#endif
+
+/* ---- timing ---- */
+
+static const char *const read_names[3] = {"wide", "streams", "prefetch"};
+
+/* Reading kernels for the instruction set. */
+static void pick_readers(unsigned feat, read_fn out[3])
+{
+    out[0] = read_wide_c, out[1] = read_streams_c, out[2] = read_prefetch_c;
+#if defined(__x86_64__)
+    if (feat & HT_CPU_AVX2)
+        out[0] = read_wide_avx2, out[1] = read_streams_avx2, out[2] = read_prefetch_avx2;
+#else
+    (void)feat;
+#endif
+}
+
+/* The multiply-add kernel and its floats per vector. */
+static fma_fn pick_fma(unsigned feat, unsigned *lanes, const char **isa)
+{
+#if defined(__x86_64__)
+    if (feat & HT_CPU_AVX512) return *lanes = 16, *isa = "avx512", fma_avx512;
+    if (feat & HT_CPU_AVX2) return *lanes = 8, *isa = "avx2", fma_avx2;
+#else
+    (void)feat;
+#endif
+    return *lanes = 4, *isa = "generic", fma_c;
+}
+
+static void read_rank(void *arg, int rank, int size)
+{
+    job *j = arg;
+    size_t part =
+        j->n / (size_t)size & ~(size_t)16383; /* whole pages in each of four streams       */
+    j->out[rank].sum += j->read(j->p + (size_t)rank * part, part);
+}
+
+static void fma_rank(void *arg, int rank, int size)
+{
+    job *j = arg;
+    (void)size;
+    j->out[rank].sum += (uint64_t)(j->fma(FMA_ROUNDS, (float)(rank + 1)) > 0);
+}
+
+/* Shortest of `passes` runs in ns. */
+static uint64_t best_ns(ht_team *team, ht_team_fn fn, job *j, int passes)
+{
+    uint64_t best = UINT64_MAX;
+    for (int i = 0; i < passes; i++) {
+        uint64_t t0 = ht_now_ns();
+        ht_team_run(team, fn, j);
+        uint64_t t = ht_now_ns() - t0;
+        if (t < best) best = t;
+    }
+    return best ? best : 1;
+}
+
+static unsigned allowed_features(const char *isa_max)
+{
+    unsigned feat = ht_cpu_features();
+    if (isa_max && strcmp(isa_max, "generic") == 0) feat = 0;
+    if (isa_max && strcmp(isa_max, "avx2") == 0) feat &= HT_CPU_AVX2;
+    return feat;
+}
+
+static int measure(ht_team *team, job *j, unsigned feat, ht_machine_rates *r, ht_err *e)
+{
+    read_fn readers[3];
+    unsigned lanes;
+    size_t part = j->n / (size_t)r->threads & ~(size_t)16383;
+    j->out = ht_mem_array((size_t)r->threads, sizeof *j->out);
+    if (!j->out) return HT_FAIL(e, HT_ENOMEM, "measuring: out of memory");
+    pick_readers(feat, readers);
+    for (int k = 0; k < 3; k++) {
+        j->read = readers[k];
+        double rate = (double)part * r->threads * 1e9 / (double)best_ns(team, read_rank, j, PASSES);
+        if (rate <= r->read_bytes_per_s) continue;
+        r->read_bytes_per_s = rate;
+        r->read_kernel = read_names[k];
+    }
+    j->fma = pick_fma(feat, &lanes, &r->fma_isa);
+    r->fma_flops_per_s = 2.0 * lanes * CHAINS * (double)FMA_ROUNDS * r->threads * 1e9 /
+                         (double)best_ns(team, fma_rank, j, FMA_PASSES);
+    ht_mem_free(j->out);
+    return 0;
+}
+
+int ht_measure_machine(int threads, uint64_t max_bytes, const char *isa_max, ht_machine_rates *r,
+                       ht_err *e)
+{
+    uint64_t room = ht_mem_available() / 4;
+    ht_team *team;
+    *r = (ht_machine_rates){.threads = threads, .bytes = max_bytes, .read_kernel = "wide"};
+    if (room && r->bytes > room) r->bytes = room;
+    if (r->bytes < MIN_BYTES) r->bytes = MIN_BYTES;
+    uint8_t *p = ht_page_alloc((size_t)r->bytes);
+    if (!p)
+        return HT_FAIL(e, HT_ENOMEM, "measuring: no memory for a buffer of %llu bytes",
+                       (unsigned long long)r->bytes);
+    memset(p, 1,
+           (size_t)r->bytes); /* untouched pages would all be the kernel's one page of zeros   */
+    job j = {.p = p, .n = (size_t)r->bytes};
+    int rc = ht_team_new(&team, threads, e);
+    if (!rc) {
+        rc = measure(team, &j, allowed_features(isa_max), r, e);
+        ht_team_free(team);
+    }
+    ht_page_free(p, (size_t)r->bytes);
+    return rc;
+}
