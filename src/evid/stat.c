@@ -126,8 +126,8 @@ int ht_stat_pairs(const uint64_t *ratios, uint32_t n, ht_stat *out, ht_err *e)
         }
     }
     qsort(walsh, m, sizeof walsh[0], by_value);
-    out->hl = m % 2 ? isqrt(walsh[m / 2])
-                    : isqrt((u128)isqrt(walsh[m / 2 - 1]) * isqrt(walsh[m / 2]));
+    out->hl =
+        m % 2 ? isqrt(walsh[m / 2]) : isqrt((u128)isqrt(walsh[m / 2 - 1]) * isqrt(walsh[m / 2]));
     int w = ht_stat_wilcoxon_w(n, 50000);
     if (w < 0) { /* n = 5: no order statistic reaches 95 % */
         out->lo = 0;
@@ -143,7 +143,10 @@ int ht_stat_pairs(const uint64_t *ratios, uint32_t n, ht_stat *out, ht_err *e)
     return 0;
 }
 
-typedef struct { ht_prob p; size_t index; } ranked;
+typedef struct {
+    ht_prob p;
+    size_t index;
+} ranked;
 
 static int by_prob(const void *a, const void *b)
 {
@@ -172,9 +175,11 @@ int ht_stat_holm(const ht_prob *p, size_t m, uint64_t alpha_ppm, bool *pass, ht_
 uint32_t ht_stat_tail_needed(uint64_t quantile_ppm, uint64_t conf_ppm, uint32_t misses)
 {
     /* Exact binomial counts; the unit test recomputes them. */
-    static const struct { uint32_t quantile, conf, n[4]; } rows[] = {
-        {900000, 990000, {44, 64, 81, 97}},     {900000, 950000, {29, 46, 61, 76}},
-        {950000, 990000, {90, 130, 165, 198}},  {950000, 950000, {59, 93, 124, 153}},
+    static const struct {
+        uint32_t quantile, conf, n[4];
+    } rows[] = {
+        {900000, 990000, {44, 64, 81, 97}},      {900000, 950000, {29, 46, 61, 76}},
+        {950000, 990000, {90, 130, 165, 198}},   {950000, 950000, {59, 93, 124, 153}},
         {990000, 990000, {459, 662, 838, 1001}}, {990000, 950000, {299, 473, 628, 773}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
