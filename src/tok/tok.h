@@ -26,6 +26,9 @@ const char *ht_tok_text(const ht_tok *, int32_t id, size_t *n);
 int32_t ht_tok_find(const ht_tok *, const char *text, size_t n);       /* -1: none                   */
 /* The bytes a token stands for; special tokens give their text when special, else nothing. */
 HT_MUST_USE int ht_tok_bytes(const ht_tok *, int32_t id, bool special, ht_buf *out, ht_err *);
+/* The same for a whole text: SPM's space before the first word is taken away; bytes as they are. */
+HT_MUST_USE int ht_tok_decode(const ht_tok *, const int32_t *ids, size_t n, bool special, ht_buf *out,
+                              ht_err *);
 uint8_t const *ht_tok_sha256(const ht_tok *);          /* [32] of the saved form                    */
 
 typedef struct { int32_t *id; size_t n, cap; } ht_ids; /* zero to start; ht_ids_done frees          */
@@ -40,7 +43,10 @@ typedef struct { const char *p; size_t n; bool from_input; } ht_segment;
 HT_MUST_USE int ht_tok_encode_segments(const ht_tok *, const ht_segment *, size_t n, unsigned flags,
                                        ht_ids *out, ht_err *);
 
-/* Streaming: feed ids, take text in whole code points; a code point split over tokens is held. */
+/* Streaming: feed ids, take text in whole code points; a code point split over tokens is held.
+ * Malformed bytes come as U+FFFD. Set `started` after init when the ids continue a text: else SPM's
+ * leading space is taken away. Without room to grow, out decides about allocations: there are none
+ * when it has room. */
 typedef struct { char held[16]; size_t n_held; bool special, started; } ht_detok;
 void ht_detok_init(ht_detok *, bool special);
 HT_MUST_USE int ht_detok_push(ht_detok *, const ht_tok *, int32_t id, ht_buf *out, ht_err *);
