@@ -9,14 +9,14 @@
 #define PLANE_ALIGN 4096u
 
 typedef struct {
-    uint32_t *refs;  /* [n] */
+    uint32_t *refs; /* [n] */
     uint32_t n, n_free;
     bool used;
 } page_class;
 
 struct ht_pool {
     ht_kv kv;
-    ht_pool_params p;  /* hooks and dev; the pointers into caller memory are not kept */
+    ht_pool_params p; /* hooks and dev; the pointers into caller memory are not kept */
     ht_arena *arena;
     void *block;
     size_t block_bytes;
@@ -53,8 +53,8 @@ static int check_params(const ht_pool_params *p, ht_err *e)
         return HT_FAIL(e, HT_EARG, "KV pool: %u layers, %u heads, head size %u: none may be 0",
                        p->n_layers, p->n_kv_heads, p->head_dim);
     if (p->n_kv_heads > UINT16_MAX || p->head_dim > UINT16_MAX)
-        return HT_FAIL(e, HT_EARG, "KV pool: %u heads of size %u: at most 65535 each", p->n_kv_heads,
-                       p->head_dim);
+        return HT_FAIL(e, HT_EARG, "KV pool: %u heads of size %u: at most 65535 each",
+                       p->n_kv_heads, p->head_dim);
     if (!ht_kv_page_bytes(p->type_k, 1, 1) || !ht_kv_page_bytes(p->type_v, 1, 1))
         return HT_FAIL(e, HT_EARG, "KV pool: unknown type %d (K) or %d (V)", p->type_k, p->type_v);
     for (uint32_t i = 0; i < p->n_layers; i++) {
@@ -122,7 +122,8 @@ static int make_block(ht_pool *o, ht_err *e)
     if (o->p.alloc) {
         HT_TRY(o->p.alloc(o->p.dev, n, &mem, e));
     } else if (!(mem = ht_page_alloc(n))) {
-        return HT_FAIL(e, HT_ENOMEM, "KV pool: %zu MiB refused; use a smaller context (-c)", n >> 20);
+        return HT_FAIL(e, HT_ENOMEM, "KV pool: %zu MiB refused; use a smaller context (-c)",
+                       n >> 20);
     }
     o->block = mem;
     o->block_bytes = n;
@@ -155,10 +156,8 @@ void ht_pool_free(ht_pool *o)
 {
     if (!o) return;
     if (o->block) {
-        if (o->p.release)
-            o->p.release(o->p.dev, o->block, o->block_bytes);
-        else if (!o->p.alloc)
-            ht_page_free(o->block, o->block_bytes);
+        if (o->p.release) o->p.release(o->p.dev, o->block, o->block_bytes);
+        else if (!o->p.alloc) ht_page_free(o->block, o->block_bytes);
     }
     ht_arena_free(o->arena);
     ht_mem_free(o);
@@ -261,8 +260,7 @@ void kv__take(ht_pool *o, int kv_class, uint32_t after, uint32_t n, uint32_t *ou
     if (after != HT_NOPAGE && run_is_free(c, after + 1, n)) run = after + 1;
     if (run == HT_NOPAGE) run = find_run(c, 0, n);
     for (uint32_t i = 0, id = 0; i < n; i++, id++) {
-        if (run != HT_NOPAGE)
-            id = run + i;
+        if (run != HT_NOPAGE) id = run + i;
         else
             while (c->refs[id]) id++;
         c->refs[id] = 1;

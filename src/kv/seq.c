@@ -9,7 +9,7 @@ struct ht_seq {
     ht_pool *pool;
     uint32_t len, ctx_max, n_table;
     uint32_t *table[HT_KV_CLASSES];
-    uint32_t live;  /* windowed class: entries before this one are holes */
+    uint32_t live; /* windowed class: entries before this one are holes */
 };
 
 static uint32_t pages_for(uint32_t len)
@@ -69,11 +69,11 @@ uint32_t ht_seq_len(const ht_seq *s)
 
 /* What a reservation takes from one class. */
 typedef struct {
-    uint32_t first, last;   /* entries that will be written */
-    uint32_t fresh;         /* of those, entries without a page */
-    uint32_t dead;          /* windowed class: entries before this one can go */
-    uint32_t freed;         /* pages that their going gives back */
-    bool cow;               /* entry `first` is shared and partly filled */
+    uint32_t first, last; /* entries that will be written */
+    uint32_t fresh;       /* of those, entries without a page */
+    uint32_t dead;        /* windowed class: entries before this one can go */
+    uint32_t freed;       /* pages that their going gives back */
+    bool cow;             /* entry `first` is shared and partly filled */
 } need;
 
 static need need_of(const ht_seq *s, int c, uint32_t n)
@@ -120,10 +120,11 @@ int ht_seq_reserve(ht_seq *s, uint32_t n, ht_err *e)
 {
     if (n == 0) return 0;
     if (n > s->ctx_max - s->len)
-        return HT_FAIL(e, HT_EFULL,
-                       "context full: %u positions held, %u more do not fit %u; use a larger context "
-                       "(-c)",
-                       s->len, n, s->ctx_max);
+        return HT_FAIL(
+            e, HT_EFULL,
+            "context full: %u positions held, %u more do not fit %u; use a larger context "
+            "(-c)",
+            s->len, n, s->ctx_max);
     need r[HT_KV_CLASSES];
     for (int c = 0; c < HT_KV_CLASSES; c++) {
         if (!kv__class_used(s->pool, c)) continue;
@@ -153,10 +154,11 @@ int ht_seq_truncate(ht_seq *s, uint32_t len, ht_err *e)
     if (len > s->len)
         return HT_FAIL(e, HT_EARG, "truncate to %u: the sequence holds %u positions", len, s->len);
     if (len > 0 && kv__class_used(s->pool, HT_KV_WINDOW) && dead_pages(s, len) < s->live)
-        return HT_FAIL(e, HT_EUNSUPPORTED,
-                       "cannot go back to position %u: keys before %u have left the attention window "
-                       "of %u; truncate to 0 and compute again",
-                       len, s->live * HT_PAGE, kv__window(s->pool));
+        return HT_FAIL(
+            e, HT_EUNSUPPORTED,
+            "cannot go back to position %u: keys before %u have left the attention window "
+            "of %u; truncate to 0 and compute again",
+            len, s->live * HT_PAGE, kv__window(s->pool));
     for (int c = 0; c < HT_KV_CLASSES; c++) drop(s, c, pages_for(len), s->n_table);
     if (len == 0) s->live = 0;
     s->len = len;

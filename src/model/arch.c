@@ -6,9 +6,9 @@
 #include <string.h>
 
 const model__family *const model__families[] = {
-    &model__llama,    &model__mistral, &model__mixtral, &model__qwen2, &model__qwen2moe,
-    &model__qwen3,    &model__qwen3moe, &model__gemma3, &model__gemma3_vl,
-    &model__phi3,     NULL,
+    &model__llama, &model__mistral,  &model__mixtral, &model__qwen2,     &model__qwen2moe,
+    &model__qwen3, &model__qwen3moe, &model__gemma3,  &model__gemma3_vl, &model__phi3,
+    NULL,
 };
 
 /* GGUF names are the same for all families. '#' stands for the layer, '@' for the expert. */
@@ -88,8 +88,7 @@ static void expand(const char *prefix, const char *pattern, uint32_t layer, uint
     for (const char *p = pattern; *p && n + 12 < cap; p++) {
         if (*p == '#' || *p == '@')
             n += (size_t)snprintf(out + n, cap - n, "%u", *p == '#' ? layer : expert);
-        else
-            out[n++] = *p;
+        else out[n++] = *p;
     }
     out[n] = 0;
 }

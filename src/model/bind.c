@@ -16,9 +16,9 @@ typedef struct {
     size_t n;
 } block;
 
-typedef struct {         /* ht_model.priv */
-    ht_arena *arena;     /* spec, layers, vectors, small copies */
-    block *copy;         /* large copies, straight from the kernel */
+typedef struct {     /* ht_model.priv */
+    ht_arena *arena; /* spec, layers, vectors, small copies */
+    block *copy;     /* large copies, straight from the kernel */
     size_t n_copies, cap;
 } owned;
 
@@ -31,7 +31,7 @@ typedef struct {
     ht_err *e;
 } binder;
 
-enum { LARGE = 1 << 20 };            /* copies from here on do not go into the arena */
+enum { LARGE = 1 << 20 }; /* copies from here on do not go into the arena */
 
 /* Every layer has at most: q, k, three stacks, and three misaligned others. */
 enum { COPIES_A_LAYER = 16 };
@@ -82,7 +82,8 @@ static int need(binder *b, int role, uint32_t layer, uint32_t expert, const ht_t
     if (*out) return 0;
     char name[MODEL__NAME_MAX];
     (void)model__tensor_name(&b->in, role, layer, expert, name);
-    return HT_FAIL(b->e, HT_EFORMAT, "tensor %s is missing; arch %s needs it", name, b->m->spec.arch);
+    return HT_FAIL(b->e, HT_EFORMAT, "tensor %s is missing; arch %s needs it", name,
+                   b->m->spec.arch);
 }
 
 static int bad_shape(binder *b, const ht_tensor *t, uint64_t n_mats, uint64_t rows, uint64_t cols)
@@ -94,10 +95,9 @@ static int bad_shape(binder *b, const ht_tensor *t, uint64_t n_mats, uint64_t ro
     else if (rows > 0)
         (void)snprintf(want, sizeof want, "[%llu,%llu]", (unsigned long long)rows,
                        (unsigned long long)cols);
-    else
-        (void)snprintf(want, sizeof want, "[%llu]", (unsigned long long)cols);
-    return HT_FAIL(b->e, HT_EFORMAT, "tensor %s: shape [%llu,%llu,%llu] (%u dims), need %s", t->name,
-                   (unsigned long long)t->dim[0], (unsigned long long)t->dim[1],
+    else (void)snprintf(want, sizeof want, "[%llu]", (unsigned long long)cols);
+    return HT_FAIL(b->e, HT_EFORMAT, "tensor %s: shape [%llu,%llu,%llu] (%u dims), need %s",
+                   t->name, (unsigned long long)t->dim[0], (unsigned long long)t->dim[1],
                    (unsigned long long)t->dim[2], t->n_dims, want);
 }
 
@@ -109,8 +109,9 @@ static int read_vec(binder *b, const ht_tensor *t, uint32_t n, float add, float 
     uint64_t bytes;
     if (t->n_dims != 1 || t->dim[0] != n) return bad_shape(b, t, 1, 0, n);
     if (t->type != HT_F32 && t->type != HT_F16 && t->type != HT_BF16)
-        return HT_FAIL(b->e, HT_EUNSUPPORTED, "tensor %s: a vector of type %s; f32, f16, bf16 are read",
-                       t->name, ht_types[t->type].name);
+        return HT_FAIL(b->e, HT_EUNSUPPORTED,
+                       "tensor %s: a vector of type %s; f32, f16, bf16 are read", t->name,
+                       ht_types[t->type].name);
     if (!ht_row_bytes(t->type, n, &bytes) || bytes != t->bytes || t->layout != HT_LAYOUT_ROWS)
         return HT_FAIL(b->e, HT_EFORMAT, "tensor %s: %llu bytes for %u elements", t->name,
                        (unsigned long long)t->bytes, n);
@@ -141,15 +142,16 @@ static int sizes(binder *b, const ht_tensor *t, ht_weight *w)
     uint64_t row = 0;
     bool ok;
     if (t->layout == HT_LAYOUT_R16) {
-        ok = ht_r16_type(t->type) == t->type && ht_r16_bytes(t->type, w->rows, w->cols, &w->mat_bytes);
+        ok = ht_r16_type(t->type) == t->type &&
+             ht_r16_bytes(t->type, w->rows, w->cols, &w->mat_bytes);
     } else {
         ok = ht_row_bytes(t->type, w->cols, &row);
         w->mat_bytes = row * w->rows;
     }
     w->row_bytes = row;
     if (!ok || t->type == HT_I32)
-        return HT_FAIL(b->e, HT_EUNSUPPORTED, "tensor %s: %u columns of type %s in layout %s", t->name,
-                       w->cols, ht_types[t->type].name, ht_layout_name(t->layout));
+        return HT_FAIL(b->e, HT_EUNSUPPORTED, "tensor %s: %u columns of type %s in layout %s",
+                       t->name, w->cols, ht_types[t->type].name, ht_layout_name(t->layout));
     return 0;
 }
 
@@ -170,9 +172,9 @@ static int align(binder *b, ht_weight *w)
 static int read_mats(binder *b, const ht_tensor *t, uint32_t n_mats, uint32_t rows, uint32_t cols,
                      ht_weight *w)
 {
-    bool fits = n_mats > 1
-                    ? t->n_dims == 3 && t->dim[0] == n_mats && t->dim[1] == rows && t->dim[2] == cols
-                    : t->n_dims == 2 && t->dim[0] == rows && t->dim[1] == cols;
+    bool fits =
+        n_mats > 1 ? t->n_dims == 3 && t->dim[0] == n_mats && t->dim[1] == rows && t->dim[2] == cols
+                   : t->n_dims == 2 && t->dim[0] == rows && t->dim[1] == cols;
     if (n_mats == 1 && t->n_dims == 3) /* a stack of one expert */
         fits = t->dim[0] == 1 && t->dim[1] == rows && t->dim[2] == cols;
     if (rows == 1 && t->n_dims == 1) fits = t->dim[0] == cols;
@@ -352,8 +354,8 @@ static int gather(binder *b, int role, uint32_t layer, uint32_t rows, uint32_t c
         HT_TRY(need(b, role, layer, k, &t));
         HT_TRY(read_mats(b, t, 1, rows, cols, &one));
         if (t->type != first->type)
-            return HT_FAIL(b->e, HT_EUNSUPPORTED, "tensor %s: type %s, but expert 0 has %s", t->name,
-                           ht_types[t->type].name, ht_types[first->type].name);
+            return HT_FAIL(b->e, HT_EUNSUPPORTED, "tensor %s: type %s, but expert 0 has %s",
+                           t->name, ht_types[t->type].name, ht_types[first->type].name);
         adjoin = adjoin && t->data == (const uint8_t *)first->data + k * w->mat_bytes;
     }
     w->n_mats = n;
@@ -363,7 +365,8 @@ static int gather(binder *b, int role, uint32_t layer, uint32_t rows, uint32_t c
     uint8_t *p = own_bytes(b, (size_t)w->bytes);
     if (!p) return HT_ENOMEM;
     for (uint32_t k = 0; k < n; k++)
-        memcpy(p + k * w->mat_bytes, model__find(&b->in, role, layer, k)->data, (size_t)w->mat_bytes);
+        memcpy(p + k * w->mat_bytes, model__find(&b->in, role, layer, k)->data,
+               (size_t)w->mat_bytes);
     w->data = p;
     return 0;
 }
@@ -441,8 +444,9 @@ static int by_address(const void *x, const void *y)
  * head, the half of a model that sees. */
 static bool ignorable(const binder *b, const ht_tensor *t)
 {
-    static const char *const part[] = {"rope_freqs.weight", "rope_factors_", "rotary_emb.inv_freq",
-                                       "attn_rot_embd",     "vision_tower.", "multi_modal_projector."};
+    static const char *const part[] = {"rope_freqs.weight",   "rope_factors_",
+                                       "rotary_emb.inv_freq", "attn_rot_embd",
+                                       "vision_tower.",       "multi_modal_projector."};
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
         if (strstr(t->name, part[i])) return true;
     return b->m->spec.tied && t == model__find(&b->in, MODEL__HEAD, 0, 0);
@@ -507,10 +511,8 @@ static int bind_all(binder *b, ht_progress_fn progress, void *user)
         HT_TRY(bind_layer(b, i, &m->layer[i]));
     }
     HT_TRY(norm(b, MODEL__FINAL_NORM, 0, s->dim, &m->final_norm));
-    if (s->tied)
-        m->head = m->embed;
-    else
-        HT_TRY(mats(b, MODEL__HEAD, 0, 1, s->vocab, s->dim, &m->head));
+    if (s->tied) m->head = m->embed;
+    else HT_TRY(mats(b, MODEL__HEAD, 0, 1, s->vocab, s->dim, &m->head));
     HT_TRY(check_rest(b));
     (void)snprintf(m->rep[0], sizeof m->rep[0], "%s", ht_model_contract(m, NULL, NULL));
     return identity(b);

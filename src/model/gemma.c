@@ -5,8 +5,8 @@
 
 #include <math.h>
 
-enum { PERIOD = 6 };                 /* every sixth layer is global unless the file says otherwise */
-enum { LAYERS_27B = 62 };            /* the one size whose scale is not 1/sqrt(head_dim)          */
+enum { PERIOD = 6 };      /* every sixth layer is global unless the file says otherwise */
+enum { LAYERS_27B = 62 }; /* the one size whose scale is not 1/sqrt(head_dim)          */
 
 static int common(const model__in *in, ht_spec *s, double local_base, ht_err *e)
 {
@@ -59,7 +59,8 @@ static int hf(const model__in *in, ht_spec *s, ht_err *e)
     HT_TRY(model__hf_act(in, "gelu_pytorch_tanh", e));
     HT_TRY(model__hf_rope(in, "full_attention", 1e6, s, &s->rope[0], e));
     HT_TRY(ht_json_f64(c, "query_pre_attn_scalar", 256, &scalar, e));
-    if (!(scalar > 0)) return HT_FAIL(e, HT_EFORMAT, "config.json: query_pre_attn_scalar %g", scalar);
+    if (!(scalar > 0))
+        return HT_FAIL(e, HT_EFORMAT, "config.json: query_pre_attn_scalar %g", scalar);
     s->attn_scale = (float)(1 / sqrt(scalar));
     HT_TRY(ht_json_f64(c, "attn_logit_softcapping", 0, &attn_cap, e));
     HT_TRY(ht_json_f64(c, "final_logit_softcapping", 0, &logit_cap, e));

@@ -11,22 +11,38 @@
 static const struct {
     const char *key;
     size_t at;
-} u32_field[] = {
-    {"n_layers", offsetof(ht_spec, n_layers)},     {"dim", offsetof(ht_spec, dim)},
-    {"n_heads", offsetof(ht_spec, n_heads)},       {"n_kv_heads", offsetof(ht_spec, n_kv_heads)},
-    {"head_dim", offsetof(ht_spec, head_dim)},     {"ffn", offsetof(ht_spec, ffn)},
-    {"vocab", offsetof(ht_spec, vocab)},           {"ctx_train", offsetof(ht_spec, ctx_train)},
-    {"n_experts", offsetof(ht_spec, n_experts)},   {"n_experts_used", offsetof(ht_spec, n_experts_used)},
-    {"expert_ffn", offsetof(ht_spec, expert_ffn)}, {"shared_ffn", offsetof(ht_spec, shared_ffn)},
-    {"window", offsetof(ht_spec, window)},         {"rope_orig_ctx", offsetof(ht_spec, rope_orig_ctx)},
-}, bool_field[] = {
-    {"expert_renorm", offsetof(ht_spec, expert_renorm)}, {"qkv_bias", offsetof(ht_spec, qkv_bias)},
-    {"qk_norm", offsetof(ht_spec, qk_norm)},             {"post_norm", offsetof(ht_spec, post_norm)},
-    {"gelu", offsetof(ht_spec, gelu)},                   {"tied", offsetof(ht_spec, tied)},
-}, f32_field[] = {
-    {"rms_eps", offsetof(ht_spec, rms_eps)},       {"embed_scale", offsetof(ht_spec, embed_scale)},
-    {"attn_scale", offsetof(ht_spec, attn_scale)}, {"attn_cap", offsetof(ht_spec, attn_cap)},
-    {"logit_cap", offsetof(ht_spec, logit_cap)},
+} u32_field[] =
+    {
+        {"n_layers", offsetof(ht_spec, n_layers)},
+        {"dim", offsetof(ht_spec, dim)},
+        {"n_heads", offsetof(ht_spec, n_heads)},
+        {"n_kv_heads", offsetof(ht_spec, n_kv_heads)},
+        {"head_dim", offsetof(ht_spec, head_dim)},
+        {"ffn", offsetof(ht_spec, ffn)},
+        {"vocab", offsetof(ht_spec, vocab)},
+        {"ctx_train", offsetof(ht_spec, ctx_train)},
+        {"n_experts", offsetof(ht_spec, n_experts)},
+        {"n_experts_used", offsetof(ht_spec, n_experts_used)},
+        {"expert_ffn", offsetof(ht_spec, expert_ffn)},
+        {"shared_ffn", offsetof(ht_spec, shared_ffn)},
+        {"window", offsetof(ht_spec, window)},
+        {"rope_orig_ctx", offsetof(ht_spec, rope_orig_ctx)},
+},
+  bool_field[] =
+      {
+          {"expert_renorm", offsetof(ht_spec, expert_renorm)},
+          {"qkv_bias", offsetof(ht_spec, qkv_bias)},
+          {"qk_norm", offsetof(ht_spec, qk_norm)},
+          {"post_norm", offsetof(ht_spec, post_norm)},
+          {"gelu", offsetof(ht_spec, gelu)},
+          {"tied", offsetof(ht_spec, tied)},
+},
+  f32_field[] = {
+      {"rms_eps", offsetof(ht_spec, rms_eps)},
+      {"embed_scale", offsetof(ht_spec, embed_scale)},
+      {"attn_scale", offsetof(ht_spec, attn_scale)},
+      {"attn_cap", offsetof(ht_spec, attn_cap)},
+      {"logit_cap", offsetof(ht_spec, logit_cap)},
 };
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
@@ -164,12 +180,13 @@ static int read_plain(const ht_json *o, ht_spec *s, ht_err *e)
 {
     char *base = (char *)s;
     const ht_json *arch = ht_json_get(o, "arch");
-    if (!arch || arch->type != HT_JSTR || arch->n >= sizeof s->arch) return bad("arch", "a name", e);
+    if (!arch || arch->type != HT_JSTR || arch->n >= sizeof s->arch)
+        return bad("arch", "a name", e);
     memcpy(s->arch, arch->s, arch->n);
     for (size_t i = 0; i < COUNT(u32_field); i++) {
         if (!ht_json_get(o, u32_field[i].key)) return bad(u32_field[i].key, "a number", e);
-        HT_TRY(ht_json_u32(o, u32_field[i].key, 0,
-                           (uint32_t *)(void *)(base + u32_field[i].at), e));
+        HT_TRY(
+            ht_json_u32(o, u32_field[i].key, 0, (uint32_t *)(void *)(base + u32_field[i].at), e));
     }
     for (size_t i = 0; i < COUNT(bool_field); i++) {
         if (!ht_json_get(o, bool_field[i].key)) return bad(bool_field[i].key, "true or false", e);

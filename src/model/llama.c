@@ -44,5 +44,5 @@ static const model__name mixtral_names[] = {
 
 const model__family model__llama = {"llama", "llama", MODEL__PERMUTED, gguf, hf, NULL};
 const model__family model__mistral = {"llama", "mistral", MODEL__PERMUTED, gguf, hf_mistral, NULL};
-const model__family model__mixtral = {"llama", "mixtral", MODEL__PERMUTED, gguf, hf_mixtral,
-                                      mixtral_names};
+const model__family model__mixtral = {"llama", "mixtral",  MODEL__PERMUTED,
+                                      gguf,    hf_mixtral, mixtral_names};

@@ -92,8 +92,9 @@ const char *ht_model_contract(const ht_model *m, uint32_t *n_proj, uint32_t *n_q
     uint32_t n = 0, quantised = 0, q8 = 0;
     for (uint32_t i = 0; i < m->spec.n_layers; i++) {
         const ht_layer *l = &m->layer[i];
-        const ht_weight *w[] = {&l->q,      &l->k,    &l->v,      &l->o,      &l->gate, &l->up, &l->down,
-                                &l->e_gate, &l->e_up, &l->e_down, &l->s_gate, &l->s_up, &l->s_down};
+        const ht_weight *w[] = {&l->q,      &l->k,    &l->v,      &l->o,    &l->gate,
+                                &l->up,     &l->down, &l->e_gate, &l->e_up, &l->e_down,
+                                &l->s_gate, &l->s_up, &l->s_down};
         for (size_t k = 0; k < sizeof w / sizeof *w; k++) count(w[k], &n, &quantised, &q8);
     }
     count(&m->head, &n, &quantised, &q8);
@@ -106,8 +107,6 @@ const char *ht_model_contract(const ht_model *m, uint32_t *n_proj, uint32_t *n_q
 void ht_weight_row(const ht_weight *w, uint32_t m, uint32_t r, float *out)
 {
     const uint8_t *mat = (const uint8_t *)w->data + (size_t)m * w->mat_bytes;
-    if (w->layout == HT_LAYOUT_R16)
-        ht_r16_row(w->type, mat, w->rows, w->cols, r, out);
-    else
-        ht_types[w->type].decode(mat + (size_t)r * w->row_bytes, out, w->cols);
+    if (w->layout == HT_LAYOUT_R16) ht_r16_row(w->type, mat, w->rows, w->cols, r, out);
+    else ht_types[w->type].decode(mat + (size_t)r * w->row_bytes, out, w->cols);
 }

@@ -49,6 +49,7 @@ static int hf_qwen2moe(const model__in *in, ht_spec *s, ht_err *e)
 }
 
 const model__family model__qwen2 = {"qwen2", "qwen2", 0, gguf, hf, NULL};
-const model__family model__qwen2moe = {"qwen2moe", "qwen2_moe", 0, gguf_qwen2moe, hf_qwen2moe, NULL};
+const model__family model__qwen2moe = {"qwen2moe",    "qwen2_moe", 0,
+                                       gguf_qwen2moe, hf_qwen2moe, NULL};
 const model__family model__qwen3 = {"qwen3", "qwen3", 0, gguf, hf, NULL};
 const model__family model__qwen3moe = {"qwen3moe", "qwen3_moe", 0, gguf, hf_moe, NULL};

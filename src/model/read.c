@@ -32,7 +32,8 @@ int model__u32(const model__in *in, const char *key, bool required, uint32_t def
     return ht_file_meta_u32(in->f, full, required, def, out, e);
 }
 
-int model__f32(const model__in *in, const char *key, bool required, float def, float *out, ht_err *e)
+int model__f32(const model__in *in, const char *key, bool required, float def, float *out,
+               ht_err *e)
 {
     char full[96];
     arch_key(in, key, full);
@@ -50,7 +51,8 @@ const ht_meta *model__meta(const model__in *in, const char *key)
 static int take_layers(const model__in *in, ht_spec *s, ht_err *e)
 {
     if (s->n_layers == 0 || s->n_layers > HT_MAX_LAYERS)
-        return HT_FAIL(e, HT_EFORMAT, "%u layers: 1 to %d are possible", s->n_layers, HT_MAX_LAYERS);
+        return HT_FAIL(e, HT_EFORMAT, "%u layers: 1 to %d are possible", s->n_layers,
+                       HT_MAX_LAYERS);
     s->layer = ht_arena_array(in->arena, s->n_layers, sizeof *s->layer);
     if (!s->layer) return HT_FAIL(e, HT_ENOMEM, "%u layers: out of memory", s->n_layers);
     return 0;
@@ -163,8 +165,8 @@ int model__hf_common(const model__in *in, ht_spec *s, ht_err *e)
         return HT_FAIL(e, HT_EFORMAT, "config.json: num_attention_heads is missing or 0");
     HT_TRY(ht_json_u32(c, "head_dim", s->dim / s->n_heads, &s->head_dim, e));
     if (s->head_dim == 0 || s->head_dim > MAX_HEAD_DIM)
-        return HT_FAIL(e, HT_EFORMAT, "config.json: head size %u: 1 to %d are possible", s->head_dim,
-                       MAX_HEAD_DIM);
+        return HT_FAIL(e, HT_EFORMAT, "config.json: head size %u: 1 to %d are possible",
+                       s->head_dim, MAX_HEAD_DIM);
     HT_TRY(ht_json_f64(c, "rms_norm_eps", 1e-6, &eps, e));
     s->rms_eps = (float)eps;
     set_defaults(in, s);
@@ -181,15 +183,16 @@ int model__hf_layer_types(const model__in *in, ht_spec *s, bool *found, ht_err *
     *found = a && a->type == HT_JARR;
     if (!*found) return 0;
     if (a->n != s->n_layers)
-        return HT_FAIL(e, HT_EFORMAT, "config.json: layer_types has %zu entries for %u layers", a->n,
-                       s->n_layers);
+        return HT_FAIL(e, HT_EFORMAT, "config.json: layer_types has %zu entries for %u layers",
+                       a->n, s->n_layers);
     for (size_t i = 0; i < a->n; i++) {
         const ht_json *t = &a->at[i];
         bool win = t->type == HT_JSTR && !strcmp(t->s, "sliding_attention");
         if (!win && (t->type != HT_JSTR || strcmp(t->s, "full_attention") != 0))
-            return HT_FAIL(e, HT_EUNSUPPORTED, "config.json: layer_types[%zu] is \"%.40s\"; known are "
-                           "full_attention and sliding_attention", i,
-                           t->type == HT_JSTR ? t->s : "no text");
+            return HT_FAIL(e, HT_EUNSUPPORTED,
+                           "config.json: layer_types[%zu] is \"%.40s\"; known are "
+                           "full_attention and sliding_attention",
+                           i, t->type == HT_JSTR ? t->s : "no text");
         s->layer[i].window = win;
     }
     return 0;
@@ -207,8 +210,8 @@ int model__hf_act(const model__in *in, const char *name, ht_err *e)
     HT_TRY(ht_json_str(in->cfg, "hidden_act", name, &act, e));
     HT_TRY(ht_json_str(in->cfg, "hidden_activation", act, &act, e));
     if (strcmp(act, name) != 0)
-        return HT_FAIL(e, HT_EUNSUPPORTED, "config.json: activation \"%.40s\"; %s models use %s", act,
-                       in->fam->model_type, name);
+        return HT_FAIL(e, HT_EUNSUPPORTED, "config.json: activation \"%.40s\"; %s models use %s",
+                       act, in->fam->model_type, name);
     return 0;
 }
 
@@ -233,8 +236,8 @@ static int check_rope(const ht_spec *s, ht_err *e)
         const ht_rope *r = &s->rope[k];
         if (!r->inv_freq) continue;
         if (r->dims == 0 || r->dims % 2 || r->dims > s->head_dim)
-            return HT_FAIL(e, HT_EFORMAT, "rope rotates %u of %u dims: even and at most all", r->dims,
-                           s->head_dim);
+            return HT_FAIL(e, HT_EFORMAT, "rope rotates %u of %u dims: even and at most all",
+                           r->dims, s->head_dim);
         if (!isfinite(r->mscale)) return HT_FAIL(e, HT_EFORMAT, "rope scale is not finite");
         for (uint32_t i = 0; i < r->dims / 2; i++)
             if (!isfinite(r->inv_freq[i]) || (r->inv_freq_long && !isfinite(r->inv_freq_long[i])))
@@ -312,7 +315,8 @@ int ht_spec_read(ht_spec *s, const ht_file *f, ht_arena *arena, ht_err *e)
     if (ht_file_kind(f) == HT_FILE_PACK) {
         const ht_json *spec = ht_json_path(ht_file_header(f), "model.spec");
         if (!spec)
-            return HT_FAIL(e, HT_EFORMAT, "%s: the pack's header has no model.spec", ht_file_path(f));
+            return HT_FAIL(e, HT_EFORMAT, "%s: the pack's header has no model.spec",
+                           ht_file_path(f));
         HT_TRY(model__spec_from_json(spec, arena, s, e));
         return model__check(s, e);
     }

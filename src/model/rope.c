@@ -74,10 +74,11 @@ typedef struct {
 static int llama3(const model__in *in, double base, const scaling *s, ht_rope *r, ht_err *e)
 {
     if (!(s->factor > 0) || !(s->low > 0) || !(s->high > s->low) || !(s->orig > 0))
-        return HT_FAIL(e, HT_EFORMAT,
-                       "llama3 rope scaling: factor %g, bands %g to %g, original context %g make no "
-                       "sense",
-                       s->factor, s->low, s->high, s->orig);
+        return HT_FAIL(
+            e, HT_EFORMAT,
+            "llama3 rope scaling: factor %g, bands %g to %g, original context %g make no "
+            "sense",
+            s->factor, s->low, s->high, s->orig);
     HT_TRY(check_base(base, r->dims, e));
     float *d = new_freqs(in, r->dims, e);
     if (!d) return HT_ENOMEM;
@@ -106,8 +107,9 @@ static double yarn_dim(double turns, const scaling *s, uint32_t dims, double bas
 static int yarn(const model__in *in, double base, const scaling *s, ht_rope *r, ht_err *e)
 {
     if (!(s->factor >= 1) || !(s->orig > 0) || !(s->beta_fast > 0) || !(s->beta_slow > 0))
-        return HT_FAIL(e, HT_EFORMAT, "yarn rope scaling: factor %g, original context %g make no sense",
-                       s->factor, s->orig);
+        return HT_FAIL(e, HT_EFORMAT,
+                       "yarn rope scaling: factor %g, original context %g make no sense", s->factor,
+                       s->orig);
     HT_TRY(check_base(base, r->dims, e));
     float *f = new_freqs(in, r->dims, e);
     if (!f) return HT_ENOMEM;
@@ -184,8 +186,11 @@ static int gguf_yarn(const model__in *in, const ht_spec *s, double base, float f
     HT_TRY(model__f32(in, "rope.scaling.yarn_beta_fast", false, 32, &fast, e));
     HT_TRY(model__f32(in, "rope.scaling.yarn_beta_slow", false, 1, &slow, e));
     HT_TRY(model__f32(in, "rope.scaling.attn_factor", false, 1, &attn, e));
-    scaling y = {.factor = (double)factor, .orig = orig, .beta_fast = (double)fast,
-                 .beta_slow = (double)slow, .truncate = true};
+    scaling y = {.factor = (double)factor,
+                 .orig = orig,
+                 .beta_fast = (double)fast,
+                 .beta_slow = (double)slow,
+                 .truncate = true};
     y.attn_factor = (double)attn * (0.1 * log(y.factor) + 1);
     return yarn(in, base, &y, r, e);
 }
@@ -225,10 +230,11 @@ int model__gguf_rope(const model__in *in, ht_spec *s, ht_err *e)
         return gguf_yarn(in, s, (double)base, factor, r, e);
     bool none = type && n == 4 && !memcmp(type, "none", 4);
     if (type && !none && !(n == 6 && !memcmp(type, "linear", 6)))
-        return HT_FAIL(e, HT_EUNSUPPORTED,
-                       "rope scaling type \"%.*s\" is not supported (linear, yarn, and factor tensors "
-                       "are)",
-                       (int)(n < 40 ? n : 40), type);
+        return HT_FAIL(
+            e, HT_EUNSUPPORTED,
+            "rope scaling type \"%.*s\" is not supported (linear, yarn, and factor tensors "
+            "are)",
+            (int)(n < 40 ? n : 40), type);
     if (!freqs && !none && factor != 1.0F) /* a factor without a type means linear */
         return linear(in, (double)base, (double)factor, r, e);
     return divided(in, (double)base, r->dims, freqs, &r->inv_freq, e);
@@ -305,7 +311,8 @@ int model__hf_rope(const model__in *in, const char *kind, double theta, ht_spec 
     HT_TRY(ht_json_f64(sc, "rope_theta", base, &base, e));
     HT_TRY(ht_json_f64(sc, "partial_rotary_factor", partial, &partial, e));
     if (!(partial > 0 && partial <= 1))
-        return HT_FAIL(e, HT_EFORMAT, "config.json: partial_rotary_factor %g: need (0, 1]", partial);
+        return HT_FAIL(e, HT_EFORMAT, "config.json: partial_rotary_factor %g: need (0, 1]",
+                       partial);
     r->dims = (uint32_t)(s->head_dim * partial);
     HT_TRY(ht_json_str(sc, "type", "default", &type, e));
     HT_TRY(ht_json_str(sc, "rope_type", type, &type, e));
@@ -327,8 +334,9 @@ int model__hf_rope(const model__in *in, const char *kind, double theta, ht_spec 
         HT_TRY(ht_json_f64(sc, "high_freq_factor", 4, &k.high, e));
         return llama3(in, base, &k, r, e);
     }
-    return HT_FAIL(e, HT_EUNSUPPORTED,
-                   "config.json: rope type \"%.40s\" is not supported (linear, llama3, yarn, longrope "
-                   "are)",
-                   type);
+    return HT_FAIL(
+        e, HT_EUNSUPPORTED,
+        "config.json: rope type \"%.40s\" is not supported (linear, llama3, yarn, longrope "
+        "are)",
+        type);
 }

@@ -16,7 +16,8 @@ static const ht_weight *pick_rep(const ht_weight *w, const ht_bucket *b)
 }
 
 /* A product of rows activations with n_mats matrices of w. */
-static void add_proj(cost *c, const ht_weight *w0, const ht_bucket *b, uint64_t rows, uint64_t n_mats)
+static void add_proj(cost *c, const ht_weight *w0, const ht_bucket *b, uint64_t rows,
+                     uint64_t n_mats)
 {
     const ht_weight *w = pick_rep(w0, b);
     if (!w->data) return;
@@ -87,7 +88,8 @@ void ht_stage_bound(const ht_model *m, const ht_stage *s, const ht_bucket *b, ui
 {
     const ht_spec *p = &m->spec;
     const ht_layer *l = s->layer >= 0 ? &m->layer[s->layer] : NULL;
-    uint64_t rows = stage_rows(m, s, b), x = rows * p->dim * 4, q = rows * p->n_heads * p->head_dim * 4;
+    uint64_t rows = stage_rows(m, s, b), x = rows * p->dim * 4,
+             q = rows * p->n_heads * p->head_dim * 4;
     cost c = {0, 0};
 
     *bytes = *flops = 0;

@@ -11,11 +11,11 @@
  * as a prediction. 1 us a dispatch makes the longer of two spans with equal floors win. */
 #define NOMINAL_BYTES_PER_NS 20.0
 #define NOMINAL_FLOPS_PER_NS 100.0
-#define NOMINAL_DISPATCH_NS 1000.0
+#define NOMINAL_DISPATCH_NS  1000.0
 
 typedef struct {
-    double cost;          /* of the cheapest path from here to the end; infinite: there is none */
-    const ht_span *span;  /* its first step */
+    double cost;         /* of the cheapest path from here to the end; infinite: there is none */
+    const ht_span *span; /* its first step */
     size_t n;
 } node;
 
@@ -35,8 +35,7 @@ static double cut_cost(const search *s, const ht_cut *c)
     double ns = s->cost_ns ? s->cost_ns(s->user, c) : -1;
     if (ns >= 0) return ns;
     uint64_t bytes = 0, flops = 0;
-    if (c->span->bound)
-        c->span->bound(s->dev, s->m, s->tape + c->at, c->n, s->b, &bytes, &flops);
+    if (c->span->bound) c->span->bound(s->dev, s->m, s->tape + c->at, c->n, s->b, &bytes, &flops);
     return NOMINAL_DISPATCH_NS +
            fmax((double)bytes / NOMINAL_BYTES_PER_NS, (double)flops / NOMINAL_FLOPS_PER_NS);
 }

@@ -7,9 +7,9 @@
 #include <string.h>
 
 static const char *const kind_name[HT_KINDS] = {
-    [HT_EMBED] = "embed",       [HT_QKV] = "qkv",           [HT_ATTN] = "attn",
-    [HT_ATTN_OUT] = "attn_out", [HT_FFN_UP] = "ffn_up",     [HT_FFN_DOWN] = "ffn_down",
-    [HT_ROUTE] = "route",       [HT_EXPERTS] = "experts",   [HT_PICK] = "pick",
+    [HT_EMBED] = "embed",       [HT_QKV] = "qkv",         [HT_ATTN] = "attn",
+    [HT_ATTN_OUT] = "attn_out", [HT_FFN_UP] = "ffn_up",   [HT_FFN_DOWN] = "ffn_down",
+    [HT_ROUTE] = "route",       [HT_EXPERTS] = "experts", [HT_PICK] = "pick",
     [HT_HEAD] = "head",         [HT_SAMPLE] = "sample",
 };
 

@@ -6,7 +6,7 @@
 
 static const struct {
     const char *name;
-    uint32_t bytes;  /* of one element */
+    uint32_t bytes; /* of one element */
 } kvtype[HT_KVTYPES] = {[HT_KV_F32] = {"f32", 4}, [HT_KV_F16] = {"f16", 2}};
 
 /* Bytes of one page of one plane: [n_kv_heads][HT_PAGE][head_dim]. 0 for an unknown type. The
