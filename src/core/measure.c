@@ -21,7 +21,10 @@
 #endif
 
 enum { PASSES = 4, FMA_PASSES = 6, CHAINS = 12, FMA_ROUNDS = 400000 };
-#define MIN_BYTES ((uint64_t)64 << 20)
+enum {
+    PART_UNIT = 64 << 10, /* a thread's part: whole pages in each of four streams        */
+    PASS_BYTES = 256 << 20
+}; /* a pass reads at least this much, over and over if need be   */
 
 typedef struct {
     uint64_t sum; /* one cache line per rank, so that ranks do not share lines   */
@@ -33,8 +36,9 @@ typedef struct {
     read_fn read;
     fma_fn fma;
     const uint8_t *p;
-    size_t n;
-    line *out; /* [threads]                                                  */
+    size_t part;      /* bytes of each thread                                       */
+    unsigned repeats; /* of the part in one pass                                    */
+    line *out;        /* [threads]                                                  */
 } job;
 
 /* ---- generic C ---- */
@@ -207,9 +211,9 @@ static fma_fn pick_fma(unsigned feat, unsigned *lanes, const char **isa)
 static void read_rank(void *arg, int rank, int size)
 {
     job *j = arg;
-    size_t part =
-        j->n / (size_t)size & ~(size_t)16383; /* whole pages in each of four streams       */
-    j->out[rank].sum += j->read(j->p + (size_t)rank * part, part);
+    (void)size;
+    for (unsigned i = 0; i < j->repeats; i++)
+        j->out[rank].sum += j->read(j->p + (size_t)rank * j->part, j->part);
 }
 
 static void fma_rank(void *arg, int rank, int size)
@@ -240,48 +244,62 @@ static unsigned allowed_features(const char *isa_max)
     return feat;
 }
 
-static int measure(ht_team *team, job *j, unsigned feat, ht_machine_rates *r, ht_err *e)
+static int make_job(job *j, ht_team **team, int threads, ht_err *e)
 {
-    read_fn readers[3];
-    unsigned lanes;
-    size_t part = j->n / (size_t)r->threads & ~(size_t)16383;
-    j->out = ht_mem_array((size_t)r->threads, sizeof *j->out);
+    if (threads < 1) return HT_FAIL(e, HT_EARG, "measuring: %d threads", threads);
+    j->out = ht_mem_array((size_t)threads, sizeof *j->out);
     if (!j->out) return HT_FAIL(e, HT_ENOMEM, "measuring: out of memory");
-    pick_readers(feat, readers);
-    for (int k = 0; k < 3; k++) {
-        j->read = readers[k];
-        double rate = (double)part * r->threads * 1e9 / (double)best_ns(team, read_rank, j, PASSES);
-        if (rate <= r->read_bytes_per_s) continue;
-        r->read_bytes_per_s = rate;
-        r->read_kernel = read_names[k];
-    }
-    j->fma = pick_fma(feat, &lanes, &r->fma_isa);
-    r->fma_flops_per_s = 2.0 * lanes * CHAINS * (double)FMA_ROUNDS * r->threads * 1e9 /
-                         (double)best_ns(team, fma_rank, j, FMA_PASSES);
-    ht_mem_free(j->out);
-    return 0;
+    int rc = ht_team_new(team, threads, e);
+    if (rc) ht_mem_free(j->out);
+    return rc;
 }
 
-int ht_measure_machine(int threads, uint64_t max_bytes, const char *isa_max, ht_machine_rates *r,
-                       ht_err *e)
+int ht_measure_read(int threads, uint64_t bytes, const char *isa_max, ht_read_rate *r, ht_err *e)
 {
     uint64_t room = ht_mem_available() / 4;
+    read_fn readers[3];
+    job j = {0};
     ht_team *team;
-    *r = (ht_machine_rates){.threads = threads, .bytes = max_bytes, .read_kernel = "wide"};
-    if (room && r->bytes > room) r->bytes = room;
-    if (r->bytes < MIN_BYTES) r->bytes = MIN_BYTES;
+    HT_TRY(make_job(&j, &team, threads, e));
+    if (room && bytes > room) bytes = room;
+    j.part = (size_t)(bytes / (uint64_t)threads + PART_UNIT - 1) / PART_UNIT * PART_UNIT;
+    if (j.part < PART_UNIT) j.part = PART_UNIT;
+    *r = (ht_read_rate){.bytes = (uint64_t)j.part * (uint64_t)threads, .kernel = read_names[0]};
+    j.repeats = (unsigned)(PASS_BYTES / r->bytes + 1);
     uint8_t *p = ht_page_alloc((size_t)r->bytes);
-    if (!p)
-        return HT_FAIL(e, HT_ENOMEM, "measuring: no memory for a buffer of %llu bytes",
-                       (unsigned long long)r->bytes);
-    memset(p, 1,
-           (size_t)r->bytes); /* untouched pages would all be the kernel's one page of zeros   */
-    job j = {.p = p, .n = (size_t)r->bytes};
-    int rc = ht_team_new(&team, threads, e);
-    if (!rc) {
-        rc = measure(team, &j, allowed_features(isa_max), r, e);
-        ht_team_free(team);
+    if (p) {
+        memset(p, 1,
+               (size_t)r->bytes); /* untouched pages would all be the kernel's page of zeros   */
+        j.p = p;
+        pick_readers(allowed_features(isa_max), readers);
+        for (int k = 0; k < 3; k++) {
+            j.read = readers[k];
+            double rate =
+                (double)r->bytes * j.repeats * 1e9 / (double)best_ns(team, read_rank, &j, PASSES);
+            if (rate <= r->bytes_per_s) continue;
+            r->bytes_per_s = rate;
+            r->kernel = read_names[k];
+        }
+        ht_page_free(p, (size_t)r->bytes);
     }
-    ht_page_free(p, (size_t)r->bytes);
-    return rc;
+    ht_team_free(team);
+    ht_mem_free(j.out);
+    if (p) return 0;
+    return HT_FAIL(e, HT_ENOMEM, "measuring: no memory for a buffer of %llu bytes",
+                   (unsigned long long)r->bytes);
+}
+
+int ht_measure_fma(int threads, const char *isa_max, ht_fma_rate *r, ht_err *e)
+{
+    unsigned lanes;
+    job j = {0};
+    ht_team *team;
+    *r = (ht_fma_rate){0};
+    j.fma = pick_fma(allowed_features(isa_max), &lanes, &r->isa);
+    HT_TRY(make_job(&j, &team, threads, e));
+    double flops = 2.0 * lanes * CHAINS * (double)FMA_ROUNDS * threads;
+    r->flops_per_s = flops * 1e9 / (double)best_ns(team, fma_rank, &j, FMA_PASSES);
+    ht_team_free(team);
+    ht_mem_free(j.out);
+    return 0;
 }

@@ -6,17 +6,18 @@
 #include "core/err.h"
 
 typedef struct {
-    int threads;                     /* used for both figures                                      */
-    uint64_t bytes;                  /* size of the read buffer                                    */
-    double read_bytes_per_s;
-    const char *read_kernel;         /* "wide", "streams", "prefetch": the one that was fastest    */
-    double fma_flops_per_s;          /* f32, two operations per multiply-add                       */
-    const char *fma_isa;             /* "generic", "avx2", "avx512"                                */
-} ht_machine_rates;
+    uint64_t bytes;                  /* size of the buffer that was read                           */
+    double bytes_per_s;
+    const char *kernel;              /* "wide", "streams", "prefetch": the one that was fastest    */
+} ht_read_rate;
+typedef struct {
+    double flops_per_s;              /* f32, two operations per multiply-add                       */
+    const char *isa;                 /* "generic", "avx2", "avx512"                                */
+} ht_fma_rate;
 
-/* max_bytes: buffer size asked for, lowered to a quarter of the available memory; at least 64 MiB
- * (HT_ENOMEM when not even that can be had). isa_max: highest instruction set to use, NULL: the best.
- * Takes a second or two. */
-HT_MUST_USE int ht_measure_machine(int threads, uint64_t max_bytes, const char *isa_max,
-                                   ht_machine_rates *, ht_err *);
+/* Read a buffer of `bytes` again and again with all threads: memory bandwidth when it is far larger
+ * than the caches, the caches' own when it fits them. Rounded up to 64 KiB a thread; lowered to a
+ * quarter of the available memory. isa_max: highest instruction set to use, NULL: the best. */
+HT_MUST_USE int ht_measure_read(int threads, uint64_t bytes, const char *isa_max, ht_read_rate *, ht_err *);
+HT_MUST_USE int ht_measure_fma(int threads, const char *isa_max, ht_fma_rate *, ht_err *);
 #endif

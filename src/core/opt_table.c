@@ -87,7 +87,7 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
     [HT_OPT_BENCH_D] = STR(INPUT, 0, C(BENCH), "-d --n-depth", "LIST", "0",
         "positions already in the context before the timed part"),
     [HT_OPT_REPS] = INT(INPUT, 0, C(BENCH), "-r --repetitions", "5", 1, 1000,
-        "timed repetitions of each row, after one that is not counted"),
+        "timed repetitions of each row, after a warm-up that is not counted"),
     [HT_OPT_EXPLAIN_P] = INT(INPUT, 0, C(EXPLAIN), "-p --n-prompt", "512", 1, 1e9,
         "prompt length of the explained prefill"),
     [HT_OPT_EXPLAIN_D] = INT(INPUT, 0, C(EXPLAIN), "-d --n-depth", "512", 0, 1e9,
@@ -262,8 +262,8 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
         0, 1},
     [HT_CMD_BENCH] = {"bench", "[MODEL]", "time prefill and decode",
         "Rows are named as other tools name them: pp512 is a prompt of 512 tokens, tg128 is 128 "
-        "generated tokens, '@ d2048' says how much context was there before. Tokenising, sampling "
-        "and one warm-up are not timed. In the same run the machine's read bandwidth and "
+        "generated tokens, '@ d2048' says how much context was there before. Tokenising "
+        "and a warm-up are not timed; a generated token includes its greedy choice. In the same run the machine's read bandwidth and "
         "multiply-add rate are measured, with as many threads, and each row is given as a share of "
         "them; a share above 100 % is reported as an error of the measurement. An engine is timed "
         "only after it was checked against the oracle in this process.",

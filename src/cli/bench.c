@@ -1,0 +1,410 @@
+/* bench.c - hetero bench: prefill (pp) and decode (tg) rates, named as other tools name them, each
+ * beside what this machine can do at most, measured in the same run.
+ *
+ * What is timed: the library's own wall time of the phase, from its receipt. pp: evaluating P tokens
+ * behind D held ones, logits of the last. tg: N decode steps behind D+1 held tokens, each with its
+ * greedy choice. A share of the read bandwidth is taken with a buffer as large as what a token reads,
+ * so that a model that stays in the caches is compared with the caches. */
+#include "cli/cli.h"
+#include "core/arena.h"
+#include "core/measure.h"
+#include "core/rng.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_ROWS = 256, WARM_TOKENS = 16 };
+#define MEMORY_BYTES                                                                               \
+    ((uint64_t)1 << 30) /* a buffer no cache holds                                  */
+
+typedef struct {
+    char test[48];
+    uint32_t n, depth;
+    bool decode;
+    double mean, sd;     /* tokens per second                                          */
+    double *samples;     /* [reps], in the arena                                       */
+    double bytes, flops; /* per token                                                  */
+    char engine[32];
+    ht_read_rate read; /* with a buffer of `bytes`                                   */
+} row;
+
+typedef struct {
+    cli__ctx *c;
+    ht_arena *arena;
+    ht_engine *engine;
+    ht_session *session;
+    int32_t *ids;     /* [ctx] random tokens                                        */
+    int64_t *list[3]; /* -p, -n, -d                                                 */
+    size_t n_list[3];
+    row *rows;
+    size_t n_rows;
+    uint32_t reps, ctx;
+    int threads;
+    const char *isa;
+    ht_read_rate memory;
+    ht_fma_rate fma;
+    char *checks, *inspected;
+} work;
+
+/* ---- what to run ---- */
+
+static int read_lists(work *w, ht_err *e)
+{
+    static const enum ht_opt id[3] = {HT_OPT_BENCH_P, HT_OPT_BENCH_N, HT_OPT_BENCH_D};
+    static const char *const name[3] = {"-p", "-n", "-d"};
+    for (int i = 0; i < 3; i++)
+        HT_TRY(ht_parse_ints(ht_opt_str(w->c->o, id[i]), name[i], 0, 1 << 24, &w->list[i],
+                             &w->n_list[i], e));
+    return 0;
+}
+
+static int add_row(work *w, bool decode, int64_t n, int64_t depth, ht_err *e)
+{
+    if (n == 0) return 0;
+    if (w->n_rows == MAX_ROWS)
+        return HT_FAIL(e, HT_EARG, "more than %d rows to time", (int)MAX_ROWS);
+    row *r = &w->rows[w->n_rows++];
+    r->decode = decode;
+    r->n = (uint32_t)n;
+    r->depth = (uint32_t)depth;
+    r->samples = ht_arena_array(w->arena, w->reps, sizeof *r->samples);
+    if (!r->samples) return HT_FAIL(e, HT_ENOMEM, "bench: out of memory");
+    int k = snprintf(r->test, sizeof r->test, "%s%u", decode ? "tg" : "pp", r->n);
+    if (depth) snprintf(r->test + k, sizeof r->test - (size_t)k, " @ d%u", r->depth);
+    uint32_t need =
+        r->depth + r->n + 2; /* tg: one token before the first step, one after the last  */
+    if (need > w->ctx) w->ctx = need;
+    return 0;
+}
+
+static int make_rows(work *w, ht_err *e)
+{
+    w->rows = ht_arena_array(w->arena, MAX_ROWS, sizeof *w->rows);
+    if (!w->rows) return HT_FAIL(e, HT_ENOMEM, "bench: out of memory");
+    for (size_t d = 0; d < w->n_list[2]; d++) {
+        for (size_t i = 0; i < w->n_list[0]; i++)
+            HT_TRY(add_row(w, false, w->list[0][i], w->list[2][d], e));
+        for (size_t i = 0; i < w->n_list[1]; i++)
+            HT_TRY(add_row(w, true, w->list[1][i], w->list[2][d], e));
+    }
+    return w->n_rows ? 0 : HT_FAIL(e, HT_EARG, "nothing to time: -p and -n are both 0");
+}
+
+/* The same tokens in every run: uniform over the vocabulary, from a fixed seed. */
+static int make_ids(work *w, ht_err *e)
+{
+    uint32_t n_vocab = ht_vocab_size(ht_engine_vocab(w->engine));
+    w->ids = ht_arena_array(w->arena, w->ctx, sizeof *w->ids);
+    if (!w->ids) return HT_FAIL(e, HT_ENOMEM, "bench: out of memory for %u tokens", w->ctx);
+    for (uint32_t i = 0; i < w->ctx; i++)
+        w->ids[i] = (int32_t)(ht_uniform(1, i, 0) * (double)n_vocab);
+    return 0;
+}
+
+/* ---- running ---- */
+
+/* Facts of a phase from the session's last receipt. */
+static int read_phase(work *w, const char *phase, row *r, double *tokens, double *ns, ht_err *e)
+{
+    ht_arena *arena = NULL;
+    ht_json *doc = NULL;
+    char *json;
+    HT_TRY(ht_session_receipt(w->session, &json, e));
+    int rc = ht_arena_new(&arena, 0, e);
+    if (!rc) rc = ht_json_parse(arena, json, strlen(json), 0, "receipt", &doc, e);
+    const ht_json *list = rc ? NULL : ht_json_get(doc, "phases");
+    *tokens = 0;
+    for (size_t i = 0; list && list->type == HT_JARR && i < list->n; i++) {
+        const ht_json *p = &list->at[i];
+        if (strcmp(cli__str(p, "phase", ""), phase) != 0) continue;
+        *tokens = cli__num(p, "tokens", 0);
+        *ns = cli__num(p, "ns", 0);
+        if (*tokens > 0) {
+            r->bytes = cli__num(p, "bytes", 0) / *tokens;
+            r->flops = cli__num(p, "flops", 0) / *tokens;
+        }
+        snprintf(r->engine, sizeof r->engine, "%s", cli__str(p, "executed", "?"));
+    }
+    if (!rc && (*tokens <= 0 || *ns <= 0))
+        rc = HT_FAIL(e, HT_EDEVICE, "bench: the receipt of %s reports no work of the %s phase",
+                     r->test, phase);
+    ht_arena_free(arena);
+    ht_free(json);
+    return rc;
+}
+
+static int no_logits(void *user, uint32_t index, const float *logits, uint32_t n_vocab)
+{
+    (void)user, (void)index, (void)logits, (void)n_vocab;
+    return cli__interrupted();
+}
+
+/* The session holds exactly the first `depth` tokens. */
+static int set_depth(work *w, uint32_t depth, ht_err *e)
+{
+    uint32_t have = ht_session_len(w->session);
+    if (have > depth) return ht_session_truncate(w->session, depth, e);
+    if (have == depth) return 0;
+    return ht_session_eval(w->session, w->ids + have, depth - have, NULL, 0, no_logits, NULL, e);
+}
+
+static int run_once(work *w, row *r, uint32_t n, double *rate, ht_err *e)
+{
+    double tokens, ns = 0;
+    HT_TRY(set_depth(w, r->depth, e));
+    if (r->decode) {
+        ht_sampling greedy;
+        ht_gen_result out = {0};
+        ht_sampling_init(&greedy);
+        greedy.temp = 0;
+        const ht_gen_params p = {.max_new = n + 1, .sampling = &greedy, .ignore_eos = 1};
+        int rc = ht_session_generate(w->session, w->ids, r->depth + 1, &p, &out, e);
+        int finish = out.finish;
+        ht_gen_result_done(&out);
+        HT_TRY(rc);
+        if (finish == HT_FINISH_CANCEL)
+            return HT_FAIL(e, HT_ECANCELLED, "cancelled in %s", r->test);
+    } else {
+        const uint32_t last = n - 1;
+        HT_TRY(ht_session_eval(w->session, w->ids + r->depth, n, &last, 1, no_logits, NULL, e));
+    }
+    HT_TRY(read_phase(w, r->decode ? "decode" : "prefill", r, &tokens, &ns, e));
+    *rate = tokens * 1e9 / ns;
+    return 0;
+}
+
+static int run_row(work *w, row *r, ht_err *e)
+{
+    double rate, sum = 0, sq = 0;
+    HT_TRY(run_once(w, r, r->decode && r->n > WARM_TOKENS ? WARM_TOKENS : r->n, &rate, e));
+    for (uint32_t i = 0; i < w->reps; i++) {
+        HT_TRY(run_once(w, r, r->n, &r->samples[i], e));
+        sum += r->samples[i];
+        if (cli__progress(w->c, r->test, i + 1, w->reps))
+            return HT_FAIL(e, HT_ECANCELLED, "cancelled in %s", r->test);
+    }
+    r->mean = sum / w->reps;
+    for (uint32_t i = 0; i < w->reps; i++)
+        sq += (r->samples[i] - r->mean) * (r->samples[i] - r->mean);
+    r->sd = w->reps > 1 ? sqrt(sq / (w->reps - 1)) : 0;
+    return 0;
+}
+
+/* ---- the machine ---- */
+
+static void keep_best(ht_read_rate *best, const ht_read_rate *now)
+{
+    if (now->bytes_per_s > best->bytes_per_s) *best = *now;
+}
+
+/* Before and after the rows, since neighbours come and go: the better figure is the bound. */
+static int measure(work *w, ht_err *e)
+{
+    ht_read_rate read;
+    ht_fma_rate fma;
+    cli__say(w->c, CLI_DEBUG, "measuring read bandwidth and multiply-add rate with %d threads",
+             w->threads);
+    HT_TRY(ht_measure_read(w->threads, MEMORY_BYTES, w->isa, &read, e));
+    keep_best(&w->memory, &read);
+    HT_TRY(ht_measure_fma(w->threads, w->isa, &fma, e));
+    if (fma.flops_per_s > w->fma.flops_per_s) w->fma = fma;
+    for (size_t i = 0; i < w->n_rows; i++) {
+        row *r = &w->rows[i];
+        if (!r->decode || r->bytes <= 0) continue;
+        if (r->bytes >= (double)MEMORY_BYTES) read = w->memory;
+        else HT_TRY(ht_measure_read(w->threads, (uint64_t)r->bytes, w->isa, &read, e));
+        keep_best(&r->read, &read);
+    }
+    return cli__interrupted() ? HT_FAIL(e, HT_ECANCELLED, "cancelled while measuring the machine")
+                              : 0;
+}
+
+/* Share of what the machine can do, in percent; negative: not meaningful for this row. */
+static double share_read(const row *r)
+{
+    return r->decode && r->read.bytes_per_s > 0 ? 100 * r->mean * r->bytes / r->read.bytes_per_s
+                                                : -1;
+}
+
+static double share_fma(const work *w, const row *r)
+{
+    return w->fma.flops_per_s > 0 ? 100 * r->mean * r->flops / w->fma.flops_per_s : -1;
+}
+
+/* A rate above what was measured as possible means that a measurement is wrong. */
+static bool is_impossible(const work *w, const row *r)
+{
+    return share_read(r) > 100 || share_fma(w, r) > 100;
+}
+
+/* ---- results ---- */
+
+static void json_row(ht_jw *j, const work *w, const row *r)
+{
+    ht_jw_obj(j);
+    ht_jw_kstr(j, "test", r->test);
+    ht_jw_kreal(j, "ts", r->mean);
+    ht_jw_kreal(j, "sd", r->sd);
+    ht_jw_kuint(j, "n", w->reps);
+    ht_jw_kstr(j, "engine", r->engine);
+    ht_jw_kuint(j, "depth", r->depth);
+    ht_jw_kreal(j, "bytesPerToken", r->bytes);
+    ht_jw_kreal(j, "flopsPerToken", r->flops);
+    ht_jw_key(j, "readPercent");
+    if (share_read(r) >= 0) ht_jw_real(j, share_read(r));
+    else ht_jw_null(j);
+    ht_jw_key(j, "readBoundBytesPerS");
+    if (r->decode) ht_jw_real(j, r->read.bytes_per_s);
+    else ht_jw_null(j);
+    ht_jw_kreal(j, "fmaPercent", share_fma(w, r));
+    ht_jw_kbool(j, "impossible", is_impossible(w, r));
+    ht_jw_key(j, "samples");
+    ht_jw_arr(j);
+    for (uint32_t i = 0; i < w->reps; i++) ht_jw_real(j, r->samples[i]);
+    ht_jw_end(j, ']');
+    ht_jw_end(j, '}');
+}
+
+static int out_json(work *w, const char *info, ht_err *e)
+{
+    ht_buf b;
+    ht_jw j;
+    ht_buf_init(&b, 0);
+    ht_jw_init(&j, &b, 0);
+    ht_jw_obj(&j);
+    ht_jw_key(&j, "rows");
+    ht_jw_arr(&j);
+    for (size_t i = 0; i < w->n_rows; i++) json_row(&j, w, &w->rows[i]);
+    ht_jw_end(&j, ']');
+    ht_jw_key(&j, "machine");
+    ht_jw_obj(&j);
+    ht_jw_kint(&j, "threads", w->threads);
+    ht_jw_kreal(&j, "readBytesPerS", w->memory.bytes_per_s);
+    ht_jw_kuint(&j, "readBufferBytes", w->memory.bytes);
+    ht_jw_kstr(&j, "readKernel", w->memory.kernel);
+    ht_jw_kreal(&j, "fmaFlopsPerS", w->fma.flops_per_s);
+    ht_jw_kstr(&j, "fmaIsa", w->fma.isa);
+    ht_jw_end(&j, '}');
+    ht_jw_key(&j, "reference");
+    ht_jw_raw(&j, w->checks, strlen(w->checks));
+    ht_jw_key(&j, "engine");
+    ht_jw_raw(&j, info, strlen(info));
+    ht_jw_end(&j, '}');
+    int rc = ht_buf_ok(&b, "benchmark", e);
+    if (!rc) rc = cli__out_json(b.p, b.n, e);
+    ht_buf_done(&b);
+    return rc;
+}
+
+static void percent(char out[16], double p)
+{
+    if (p < 0) snprintf(out, 16, "%s", "");
+    else snprintf(out, 16, "%.1f", p);
+}
+
+static int out_table(work *w, ht_err *e)
+{
+    ht_buf b;
+    ht_json *doc;
+    char size[32], per[32], read[16], fma[16];
+    const char *name = strrchr(w->c->model, '/');
+    HT_TRY(ht_json_parse(w->arena, w->inspected, strlen(w->inspected), 0, "inspect", &doc, e));
+    cli__bytes(cli__num(doc, "model.tensorBytes", 0), size);
+    ht_buf_init(&b, 0);
+    ht_buf_str(
+        &b,
+        "| model | size | params | engine | threads | test | t/s | bytes/token | % read | % FMA |\n"
+        "| --- | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n");
+    for (size_t i = 0; i < w->n_rows; i++) {
+        const row *r = &w->rows[i];
+        cli__bytes(r->bytes, per);
+        percent(read, share_read(r));
+        percent(fma, share_fma(w, r));
+        ht_buf_fmt(&b, "| %s | %s | %.2f M | %s | %d | %s | %.2f ± %.2f | %s | %s | %s |\n",
+                   name ? name + 1 : w->c->model, size, cli__num(doc, "model.parameters", 0) / 1e6,
+                   r->engine, w->threads, r->test, r->mean, r->sd, per, read, fma);
+    }
+    ht_buf_fmt(
+        &b,
+        "\n%u repetitions; this machine now: read %.1f GB/s (1 GiB buffer, %s), multiply-add %.1f "
+        "GFLOP/s (%s)\n",
+        w->reps, w->memory.bytes_per_s / 1e9, w->memory.kernel, w->fma.flops_per_s / 1e9,
+        w->fma.isa);
+    int rc = ht_buf_ok(&b, "benchmark", e);
+    if (!rc) rc = cli__out(b.p, b.n, e);
+    ht_buf_done(&b);
+    return rc;
+}
+
+static int report(work *w, const char *info, ht_err *e)
+{
+    int status = 0;
+    HT_TRY(w->c->json ? out_json(w, info, e) : out_table(w, e));
+    for (size_t i = 0; i < w->n_rows; i++) {
+        if (!is_impossible(w, &w->rows[i])) continue;
+        cli__say(w->c, CLI_ERROR,
+                 "hetero bench: error: %s is above what this machine was measured to do: one "
+                 "of the two figures is wrong; do not publish it, run again on a quiet machine",
+                 w->rows[i].test);
+        status = CLI_FAILED;
+    }
+    return status;
+}
+
+/* ---- the command ---- */
+
+static int open_engine(work *w, char **info, ht_err *e)
+{
+    cli__ctx *c = w->c;
+    ht_json *doc;
+    HT_TRY(cli__model(c, true, e));
+    cli__watch(NULL);
+    HT_TRY(cli__engine_open(c, w->ctx, &w->engine, e));
+    if (ht_engine_ctx(w->engine) < w->ctx)
+        return HT_FAIL(e, HT_EFULL,
+                       "the rows need %u positions and the context has %u: set -c or shorten them",
+                       w->ctx, ht_engine_ctx(w->engine));
+    HT_TRY(ht_engine_info(w->engine, info, e));
+    HT_TRY(ht_json_parse(w->arena, *info, strlen(*info), 0, "engine description", &doc, e));
+    w->threads = (int)cli__num(doc, "threads", 1);
+    w->isa = ht_opt_str(c->o, HT_OPT_ISA);
+    const ht_inspect_params p = {.ctx = w->ctx};
+    return ht_inspect(c->model, &p, &w->inspected, e);
+}
+
+static int run(work *w, char **info, ht_err *e)
+{
+    cli__ctx *c = w->c;
+    HT_TRY(ht_arena_new(&w->arena, 0, e));
+    w->reps = (uint32_t)ht_opt_int(c->o, HT_OPT_REPS);
+    HT_TRY(read_lists(w, e));
+    HT_TRY(make_rows(w, e));
+    HT_TRY(open_engine(w, info, e));
+    if (ht_opt_given(c->o, HT_OPT_PRINT_CONFIG)) return cli__print_config(c, w->engine, NULL, e);
+    cli__say(c, CLI_INFO, "checking the engine against the oracle before timing it");
+    HT_TRY(ht_engine_qualify_reference(w->engine, &w->checks, e));
+    HT_TRY(make_ids(w, e));
+    HT_TRY(ht_session_new(&w->session, w->engine, e));
+    cli__watch(w->session);
+    HT_TRY(measure(w, e));
+    for (size_t i = 0; i < w->n_rows; i++) HT_TRY(run_row(w, &w->rows[i], e));
+    cli__progress_end(c);
+    HT_TRY(measure(w, e));
+    return report(w, *info, e);
+}
+
+int cli__bench(cli__ctx *c, ht_err *e)
+{
+    work w = {.c = c};
+    char *info = NULL;
+    int rc = run(&w, &info, e);
+    cli__watch(NULL);
+    ht_session_free(w.session);
+    for (int i = 0; i < 3; i++) ht_mem_free(w.list[i]);
+    ht_free(w.checks);
+    ht_free(w.inspected);
+    ht_free(info);
+    if (w.engine) ht_engine_close(w.engine);
+    ht_arena_free(w.arena);
+    return rc;
+}

@@ -1,0 +1,233 @@
+/* run.c - hetero run: one generation. Standard output carries the completion as it is made, or with
+ * --json one document at the end. */
+#include "cli/cli.h"
+#include "core/arena.h"
+#include "core/map.h"
+#include <string.h>
+#include <unistd.h>
+
+/* What the model is asked when the user says nothing: the work of `make run`. */
+#define STORY_REQUEST                                                                              \
+    "Write a short story about a brave fox who finds a blue kite. Give it a happy ending."
+
+typedef struct {
+    cli__ctx *c;
+    ht_engine *engine;
+    ht_session *session;
+    cli__sampler sampler;
+    cli__chat_source chat;
+    char *text, *messages; /* what -p, -f or --messages gave                             */
+    size_t text_n;
+    int32_t *ids;
+    size_t n_ids;
+    ht_gen_result result;
+    bool ends_line; /* the last byte written was a newline                        */
+    ht_err out_err; /* why writing failed, from inside a callback                 */
+} work;
+
+/* [{"role":"system",...},{"role":"user",...}] */
+static int make_messages(work *w, const char *text, size_t n, ht_err *e)
+{
+    const char *system = ht_opt_str(w->c->o, HT_OPT_SYSTEM);
+    ht_buf b;
+    ht_jw j;
+    ht_buf_init(&b, 0);
+    ht_jw_init(&j, &b, 0);
+    ht_jw_arr(&j);
+    for (int user = system ? 0 : 1; user < 2; user++) {
+        ht_jw_obj(&j);
+        ht_jw_kstr(&j, "role", user ? "user" : "system");
+        ht_jw_key(&j, "content");
+        if (user) ht_jw_strn(&j, text, n);
+        else ht_jw_str(&j, system);
+        ht_jw_end(&j, '}');
+    }
+    ht_jw_end(&j, ']');
+    int rc = ht_buf_ok(&b, "messages", e);
+    if (!rc) w->messages = ht_buf_take(&b, NULL);
+    ht_buf_done(&b);
+    return rc;
+}
+
+static int chat_prompt(work *w, ht_err *e)
+{
+    HT_TRY(cli__chat_source_open(w->c, ht_engine_template(w->engine), &w->chat, e));
+    return cli__chat_ids(&w->chat, ht_engine_vocab(w->engine), w->messages, &w->ids, &w->n_ids, e);
+}
+
+/* A raw prompt that brings its own BOS to a model that adds one would have two: say so. */
+static void warn_two_bos(work *w)
+{
+    int32_t bos = ht_vocab_bos(ht_engine_vocab(w->engine));
+    if (bos >= 0 && w->n_ids > 1 && w->ids[0] == bos && w->ids[1] == bos)
+        cli__say(w->c, CLI_WARN,
+                 "warning: the prompt starts with the BOS text and the model adds BOS "
+                 "itself: leave it out of the prompt");
+}
+
+static int raw_prompt(work *w, ht_err *e)
+{
+    HT_TRY(ht_vocab_encode(ht_engine_vocab(w->engine), w->text, w->text_n,
+                           HT_TOK_SPECIAL | HT_TOK_BOS, &w->ids, &w->n_ids, e));
+    if (w->n_ids == 0)
+        return HT_FAIL(e, HT_EARG,
+                       "the prompt is empty, and this model adds no BOS: there is nothing to "
+                       "continue");
+    warn_two_bos(w);
+    if (ht_engine_template(w->engine))
+        cli__say(w->c, CLI_DEBUG,
+                 "the text is continued as it stands; -cnv makes it a chat message");
+    return 0;
+}
+
+/* From the options to token ids. */
+static int make_prompt(work *w, ht_err *e)
+{
+    cli__ctx *c = w->c;
+    const char *messages = ht_opt_str(c->o, HT_OPT_MESSAGES);
+    size_t n;
+    HT_TRY(cli__text(c, &w->text, &w->text_n, e));
+    bool has_ids = ht_opt_str(c->o, HT_OPT_IDS) != NULL;
+    if ((w->text != NULL) + has_ids + (messages != NULL) > 1)
+        return HT_FAIL(e, HT_EARG, "-p, -f, --ids and --messages exclude each other; give one");
+    if (has_ids)
+        return cli__ids(c, ht_vocab_size(ht_engine_vocab(w->engine)), &w->ids, &w->n_ids, e);
+    if (messages) {
+        HT_TRY(ht_file_read(messages, CLI_JSON_MAX, &w->messages, &n, e));
+        return chat_prompt(w, e);
+    }
+    if (w->text && !ht_opt_on(c->o, HT_OPT_CHAT)) {
+        if (ht_opt_given(c->o, HT_OPT_SYSTEM))
+            cli__say(c, CLI_WARN, "warning: --system is used only with -cnv or without a text");
+        return raw_prompt(w, e);
+    }
+    if (w->text) HT_TRY(make_messages(w, w->text, w->text_n, e));
+    else HT_TRY(make_messages(w, STORY_REQUEST, strlen(STORY_REQUEST), e));
+    if (!w->text) cli__say(c, CLI_INFO, "no text given; asking: " STORY_REQUEST);
+    return chat_prompt(w, e);
+}
+
+static int on_token(void *user, const ht_token_event *t)
+{
+    work *w = user;
+    cli__progress_end(w->c);
+    if (t->len == 0) return cli__interrupted();
+    w->ends_line = t->text[t->len - 1] == '\n';
+    if (cli__out(t->text, t->len, &w->out_err)) return 1;
+    return cli__interrupted();
+}
+
+static int on_prefill(void *user, const char *what, uint64_t done, uint64_t total)
+{
+    work *w = user;
+    return cli__progress(w->c, what, done, total);
+}
+
+/* Say it before the run when the request cannot be met in full. */
+static int check_room(work *w, uint32_t max_new, ht_err *e)
+{
+    uint32_t ctx = ht_engine_ctx(w->engine);
+    if (w->n_ids > ctx)
+        return HT_FAIL(e, HT_EFULL,
+                       "the prompt has %zu tokens and the context %u: shorten it or set -c %zu",
+                       w->n_ids, ctx, w->n_ids);
+    if (max_new > ctx - w->n_ids)
+        cli__say(w->c, CLI_WARN,
+                 "warning: -n %u is more than the %zu positions left after the prompt: "
+                 "generation ends there (length); -c sets a larger context",
+                 max_new, ctx - w->n_ids);
+    return 0;
+}
+
+static int out_result(work *w, ht_err *e)
+{
+    char *receipt = NULL;
+    ht_buf b;
+    ht_jw j;
+    HT_TRY(ht_session_receipt(w->session, &receipt, e));
+    ht_buf_init(&b, 0);
+    ht_jw_init(&j, &b, 0);
+    ht_jw_obj(&j);
+    ht_jw_key(&j, "text");
+    ht_jw_strn(&j, w->result.text ? w->result.text : "", w->result.len);
+    ht_jw_key(&j, "ids");
+    ht_jw_arr(&j);
+    for (size_t i = 0; i < w->result.n_ids; i++) ht_jw_int(&j, w->result.ids[i]);
+    ht_jw_end(&j, ']');
+    ht_jw_kstr(&j, "finish", ht_finish_name(w->result.finish));
+    ht_jw_kuint(&j, "promptTokens", w->n_ids);
+    ht_jw_kuint(&j, "seed", w->sampler.s.seed);
+    ht_jw_key(&j, "receipt");
+    ht_jw_raw(&j, receipt, strlen(receipt));
+    ht_jw_end(&j, '}');
+    int rc = ht_buf_ok(&b, "result", e);
+    if (!rc) rc = cli__out_json(b.p, b.n, e);
+    ht_buf_done(&b);
+    ht_free(receipt);
+    return rc;
+}
+
+static int generate(work *w, ht_err *e)
+{
+    cli__ctx *c = w->c;
+    const char *const *stop;
+    int64_t n = ht_opt_int(c->o, HT_OPT_PREDICT);
+    if (n == 0)
+        return HT_FAIL(e, HT_EARG, "-n 0: nothing to generate; use at least 1, or -1 for no limit");
+    ht_gen_params p = {.max_new = n < 0 ? 0 : (uint32_t)n,
+                       .sampling = &w->sampler.s,
+                       .ignore_eos = ht_opt_on(c->o, HT_OPT_IGNORE_EOS),
+                       .special = ht_opt_on(c->o, HT_OPT_SPECIAL),
+                       .on_token = c->json ? NULL : on_token,
+                       .on_prefill = on_prefill,
+                       .user = w};
+    p.n_stop = ht_opt_list(c->o, HT_OPT_STOP, &stop);
+    p.stop = stop;
+    HT_TRY(check_room(w, p.max_new, e));
+    HT_TRY(ht_session_new(&w->session, w->engine, e));
+    cli__watch(w->session);
+    int rc = ht_session_generate(w->session, w->ids, w->n_ids, &p, &w->result, e);
+    cli__watch(NULL);
+    cli__progress_end(c);
+    if (w->out_err.code) {
+        *e = w->out_err;
+        return e->code;
+    }
+    if (rc == HT_ECANCELLED) {
+        w->result.finish = HT_FINISH_CANCEL;
+        rc = 0;
+    }
+    if (rc) return rc;
+    if (c->json) rc = out_result(w, e);
+    else if (!w->ends_line && isatty(STDOUT_FILENO)) rc = cli__out("\n", 1, e);
+    if (!rc) rc = cli__say_receipt(c, w->session, &w->sampler, w->result.finish, e);
+    return rc ? rc : w->result.finish == HT_FINISH_CANCEL ? CLI_CANCELLED : 0;
+}
+
+static int run(work *w, ht_err *e)
+{
+    cli__ctx *c = w->c;
+    HT_TRY(cli__model(c, true, e));
+    cli__watch(NULL);
+    HT_TRY(cli__engine_open(c, 0, &w->engine, e));
+    HT_TRY(cli__sampler_open(c, ht_vocab_size(ht_engine_vocab(w->engine)), &w->sampler, e));
+    if (ht_opt_given(c->o, HT_OPT_PRINT_CONFIG))
+        return cli__print_config(c, w->engine, &w->sampler.s, e);
+    HT_TRY(make_prompt(w, e));
+    return generate(w, e);
+}
+
+int cli__run(cli__ctx *c, ht_err *e)
+{
+    work w = {.c = c};
+    int rc = run(&w, e);
+    ht_gen_result_done(&w.result);
+    ht_session_free(w.session);
+    cli__chat_source_done(&w.chat);
+    cli__sampler_done(&w.sampler);
+    ht_mem_free(w.text);
+    ht_mem_free(w.messages);
+    ht_free(w.ids);
+    if (w.engine) ht_engine_close(w.engine);
+    return rc;
+}
