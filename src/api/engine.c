@@ -209,6 +209,13 @@ static int pool_alloc(void *dev, size_t bytes, void **mem, ht_err *err)
     return u->be->kv_alloc(u->dev, bytes, mem, err);
 }
 
+static void pool_release(void *dev, void *mem, size_t bytes)
+{
+    const api__unit *u = dev;
+    if (u->be->kv_free) u->be->kv_free(u->dev, mem, bytes);
+    else ht_page_free(mem, bytes);
+}
+
 static int pool_copy(void *dev, ht_kv *kv, int kv_class, uint32_t dst, uint32_t src, ht_err *err)
 {
     const api__unit *u = dev;
@@ -222,6 +229,7 @@ static int make_pool(ht_engine *e, ht_pool_params *params, ht_err *err)
     api__unit *u = e->phase[API_DECODE].unit;
     if (u->be->kv_alloc) {
         params->alloc = pool_alloc;
+        params->release = pool_release;
         params->dev = u;
     }
     if (u->be->kv_alloc && u->be->page_copy) params->copy = pool_copy;

@@ -89,6 +89,7 @@ typedef struct ht_backend {            /* "ref", "cpu", "graph", "cuda", ...; co
     int (*open)(ht_dev **, const char *opts, ht_err *);      /* "threads=2,isa=avx2", "gpu=0+1"   */
     int (*load)(ht_dev *, const ht_model *, ht_err *);
     int (*kv_alloc)(ht_dev *, size_t bytes, void **mem, ht_err *);  /* a plane for a pool of kv/ */
+    void (*kv_free)(ht_dev *, void *mem, size_t bytes); /* NULL: kv_alloc gave ht_page_alloc memory   */
     int (*kv_attach)(ht_dev *, ht_kv *, ht_err *);  /* EUNSUPPORTED: this device can't address it */
     int (*plan)(ht_plan **, ht_dev *, ht_kv *, const ht_stage *, const ht_cut *, size_t n_cuts,
                 const ht_bucket *, ht_err *);             /* any contiguous part of the tape;
@@ -100,7 +101,9 @@ typedef struct ht_backend {            /* "ref", "cpu", "graph", "cuda", ...; co
     int (*tokens)(ht_plan *, const int32_t **ids, size_t *n, ht_err *);     /* with HT_SAMPLE    */
     int (*stats)(const ht_plan *, ht_run_stats *);
     int (*describe)(const ht_dev *, char *json, size_t cap);  /* kernels chosen, threads: an object */
-    int (*cancel)(ht_plan *);          /* any thread; wait() then returns ECANCELLED within 50 ms */
+    int (*cancel)(ht_plan *);          /* any thread, signal handlers too: wait() of the run in flight,
+                                          or else of the next one, returns ECANCELLED within 50 ms.
+                                          run() must not clear it, or a cancel just before is lost */
     int (*page_copy)(ht_dev *, ht_kv *, int kv_class, uint32_t dst, uint32_t src, ht_err *); /* CoW */
     int (*page_io)(ht_dev *, ht_kv *, int kv_class, uint32_t page, void *host, int write, ht_err *);
     int (*kv_move)(ht_dev *, ht_kv *dst, ht_kv *src, int layer0, int n_layers,

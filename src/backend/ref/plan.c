@@ -244,7 +244,6 @@ static ht_bucket actual(const ht_plan *p, const ht_batch *b)
 int ref__run(ht_plan *p, const ht_batch *b, ht_err *e)
 {
     HT_TRY(check_batch(p, b, e));
-    atomic_store_explicit(&p->cancel, 0, memory_order_relaxed);
     uint64_t t0 = ht_now_ns();
     ht_bucket k = actual(p, b);
     memset(&p->stats, 0, sizeof p->stats);
@@ -264,7 +263,8 @@ int ref__run(ht_plan *p, const ht_batch *b, ht_err *e)
         p->stats.flops += flops;
         p->stats.dispatches++;
     }
-    p->rc = ref__cancelled(p) ? HT_ECANCELLED : 0;
+    /* The cancel is used up here and not cleared at the start: one that came just before run() counts. */
+    p->rc = atomic_exchange_explicit(&p->cancel, 0, memory_order_relaxed) ? HT_ECANCELLED : 0;
     p->ran = true;
     p->batch = NULL;
     p->stats.ns = ht_now_ns() - t0;
@@ -296,8 +296,7 @@ int ref__stats(const ht_plan *p, ht_run_stats *out)
     return 0;
 }
 
-/* A run in flight ends at its next block of weight rows. Before run() it has no effect: run() starts
- * afresh, so callers look at their own flag first. */
+/* A run in flight ends at its next block of weight rows; without one, the next run does at once. */
 int ref__cancel(ht_plan *p)
 {
     atomic_store_explicit(&p->cancel, 1, memory_order_relaxed);
