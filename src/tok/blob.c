@@ -104,7 +104,6 @@ static int lay(layout *l, const uint8_t *p, size_t n, ht_err *e)
         return bad(e, "token or merge count out of range");
     if (c[C_FLAGS] & ~(uint32_t)TOK_F_ALL || c[C_ZERO]) return bad(e, "unknown flags");
     if (spm && (c[C_MERGES] || c[C_STAGE])) return bad(e, "SPM with merges or stages");
-    if (!spm && !c[C_STAGE]) return bad(e, "BPE without a pre-tokenizer");
     const uint64_t size[] = {4 * (uint64_t)c[C_EOG],
                              8 * (uint64_t)c[C_ADDED],
                              8 * (uint64_t)c[C_MERGES],
@@ -128,13 +127,11 @@ static int lay(layout *l, const uint8_t *p, size_t n, ht_err *e)
 
 static int read_texts(ht_tok *t, const layout *l, ht_err *e)
 {
-    char *pool = ht_arena_strndup(t->arena, (const char *)l->text, l->count[C_TEXT]);
     size_t off = 0;
-    if (!pool) return HT_FAIL(e, HT_ENOMEM, "no memory for a vocabulary");
     for (uint32_t i = 0; i < t->n; i++) {
         size_t len = get16(l->len + 2 * (size_t)i);
         if (len > l->count[C_TEXT] - off) return bad(e, "texts longer than their section");
-        t->text[i] = (tok_text){pool + off, len};
+        t->text[i] = (tok_text){(const char *)l->text + off, len};
         t->type[i] = l->type[i];
         if (t->type[i] == TOK_UNUSED && len) return bad(e, "an unused token with text");
         off += len;
@@ -208,7 +205,7 @@ static int read_stages(ht_tok *t, const layout *l, ht_err *e)
         if (!kind || kind >= TOK_ST_COUNT || (len != 0) != rx || len > TOK_MAX_PATTERN ||
             len > (size_t)(l->end - p))
             return bad(e, "a stage of unknown kind or wrong length");
-        if (rx && tok__stage_of_pattern((const char *)p, len) != TOK_ST_RX)
+        if (rx && tok__stage_of_pattern((const char *)p, len, kind) != kind)
             return bad(e, "a pattern that has a kind of its own");
         char *s = ht_arena_strndup(t->arena, (const char *)p, len);
         if (!s) return HT_FAIL(e, HT_ENOMEM, "no memory for a vocabulary");

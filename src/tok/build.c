@@ -68,14 +68,11 @@ int32_t tok__find_joined(const ht_tok *t, tok_text a, tok_text b)
     return ht_tok_find(t, t->cat, a.n + b.n);
 }
 
-/* Check types and texts; an unused token loses its text (only one source knows it, nothing reads
- * it). Makes text_tab: of equal texts the lowest id is found. */
-int tok__index(ht_tok *t, ht_err *e)
+/* Check types and texts; the texts, until now those of the source, are copied. An unused token loses
+ * its own (only one source knows it, nothing reads it). */
+static int own_texts(ht_tok *t, ht_err *e)
 {
-    uint32_t size = table_size(t->n);
-    t->text_tab = ht_arena_array(t->arena, size, sizeof *t->text_tab);
-    if (!t->text_tab) return no_memory(e);
-    t->text_mask = size - 1;
+    size_t total = 0;
     t->max_text = 0;
     for (uint32_t i = 0; i < t->n; i++) {
         if (t->type[i] < TOK_NORMAL || t->type[i] > TOK_BYTE)
@@ -85,6 +82,28 @@ int tok__index(ht_tok *t, ht_err *e)
                            t->text[i].n, TOK_MAX_TEXT);
         if (t->type[i] == TOK_UNUSED) t->text[i] = (tok_text){"", 0};
         if (t->text[i].n > t->max_text) t->max_text = (uint32_t)t->text[i].n;
+        total += t->text[i].n + 1;
+    }
+    char *pool = ht_arena_alloc(t->arena, total);
+    t->cat = ht_arena_alloc(t->arena, t->max_text + 1u);
+    if (!pool || !t->cat) return no_memory(e);
+    for (uint32_t i = 0; i < t->n; i++) {
+        if (t->text[i].n) memcpy(pool, t->text[i].s, t->text[i].n); /* the NUL is there already */
+        t->text[i].s = pool;
+        pool += t->text[i].n + 1;
+    }
+    return 0;
+}
+
+/* Take over the texts and make text_tab: of equal texts the lowest id is found. */
+int tok__index(ht_tok *t, ht_err *e)
+{
+    HT_TRY(own_texts(t, e));
+    uint32_t size = table_size(t->n);
+    t->text_tab = ht_arena_array(t->arena, size, sizeof *t->text_tab);
+    if (!t->text_tab) return no_memory(e);
+    t->text_mask = size - 1;
+    for (uint32_t i = 0; i < t->n; i++) {
         if (!t->text[i].n) continue;
         uint64_t h = ht_hash64(t->text[i].s, t->text[i].n);
         for (;; h++) {
@@ -96,8 +115,7 @@ int tok__index(ht_tok *t, ht_err *e)
             break;
         }
     }
-    t->cat = ht_arena_alloc(t->arena, t->max_text + 1u);
-    return t->cat ? 0 : no_memory(e);
+    return 0;
 }
 
 int tok__alloc_merges(ht_tok *t, size_t n, ht_err *e)

@@ -75,13 +75,15 @@ int tok__add_stage(ht_tok *t, enum tok_stage_kind kind, tok_text pattern, ht_err
     return 0;
 }
 
-enum tok_stage_kind tok__stage_of_pattern(const char *s, size_t n)
+enum tok_stage_kind tok__stage_of_pattern(const char *s, size_t n, enum tok_stage_kind rx)
 {
-    for (unsigned k = TOK_ST_GPT2; k <= TOK_ST_DIGITS; k++) {
+    /* Dropping gaps makes a difference only to the digit patterns: the others leave none. */
+    unsigned last = rx == TOK_ST_RX_DROP ? TOK_ST_GPT4O : TOK_ST_DIGITS;
+    for (unsigned k = TOK_ST_GPT2; k <= last; k++) {
         const char *p = tok__split_pattern(k);
         if (strlen(p) == n && !memcmp(p, s, n)) return k;
     }
-    return TOK_ST_RX;
+    return rx;
 }
 
 static const pre_spec *spec_of(const char *name, size_t n, unsigned *flags)

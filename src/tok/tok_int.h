@@ -106,8 +106,8 @@ HT_MUST_USE int tok__from_hf(ht_tok **, const ht_json *tokenizer, const ht_json 
 HT_MUST_USE int tok__pre_by_name(ht_tok *, const char *name, size_t n, bool *add_bos, ht_err *);
 const char *tok__pre_name(const ht_tok *);
 HT_MUST_USE int tok__add_stage(ht_tok *, enum tok_stage_kind, tok_text pattern, ht_err *);
-/* The hand-written kind of a pattern, or TOK_ST_RX. */
-enum tok_stage_kind tok__stage_of_pattern(const char *s, size_t n);
+/* The hand-written kind of a pattern, or rx (TOK_ST_RX, TOK_ST_RX_DROP) as given. */
+enum tok_stage_kind tok__stage_of_pattern(const char *s, size_t n, enum tok_stage_kind rx);
 
 /* ---- bytes.c: GPT-2's map of bytes to printable code points ---- */
 uint32_t tok__byte_to_cp(uint8_t);
