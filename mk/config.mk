@@ -11,7 +11,7 @@ OPT ?= -O2
 # Products and sums are never contracted or reordered by the compiler: the reduction order is part of
 # what a run claims (product.md 4), so kernels that want a fused multiply-add call fma themselves.
 # -fno-math-errno only drops the errno side effect. No -ffast-math, no -march=native.
-WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes
+WARN := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wvla -Wstrict-prototypes -Wmissing-prototypes
 BASE := -std=c11 $(OPT) -g -fPIC -fno-semantic-interposition -ffp-contract=off -fno-math-errno \
         -D_GNU_SOURCE -ffile-prefix-map=$(CURDIR)=. -Iinclude -Isrc -I$(B)/gen
 LDBASE := -pthread -Wl,--as-needed

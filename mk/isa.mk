@@ -9,3 +9,8 @@ MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 ISAS := generic $(if $(filter x86_64,$(MACHINE)),avx2 avx512)
 # Flags for source file $1: those of its ISA directory, or nothing.
 isa_flags = $(ISA_FLAGS_$(patsubst src/backend/cpu/%/,%,$(filter src/backend/cpu/%/,$(dir $1))))
+
+# For scripts that compile a single file.
+.PHONY: print-isa-%
+print-isa-%:
+	@echo $(ISA_FLAGS_$*)

@@ -51,18 +51,77 @@ E2E := $(sort $(wildcard tests/e2e/*.py))
 C_SUITE = $(foreach t,$(C_TESTS),$t '$(B)/test/$t') \
           $(foreach f,$(FUZZERS),fuzz_$f '$(B)/test/fuzz_$f tests/fuzz/corpus/$f')
 E2E_SUITE = $(foreach e,$(E2E),e2e_$(basename $(notdir $e)) '$(PYTHON) $e')
-LINT_SUITE = $(foreach l,deps style symbols opts headers,lint_$l 'sh tests/lint/$l.sh $(B)')
-SUITE_ENV = HETERO=$(abspath $(B)/hetero) CC='$(CC)' CXX='$(CXX)' TEST_TIMEOUT=$(TEST_TIMEOUT)
+LINT_SUITE = $(foreach l,deps style symbols opts,lint_$l 'sh tests/lint/$l.sh $(B)') \
+             api_headers 'sh tests/api/headers.sh $(B)' api_install 'sh tests/api/install.sh $(B)'
+SUITE_ENV = HETERO=$(abspath $(B)/hetero) CC='$(CC)' CXX='$(CXX)' LIBS='$(LIBS)' MAKEFLAGS= \
+            TEST_TIMEOUT=$(TEST_TIMEOUT)
+ALL_BUILT = $(C_BINS) $(B)/hetero $(B)/libhetero.a $(B)/libhetero.so.0
 
-.PHONY: test test-full test-c test-e2e lint check fuzz bench format test-bins
+.PHONY: test test-full test-c test-e2e lint test-bins
 test-bins: $(C_BINS)
-test: $(C_BINS) $(B)/hetero $(B)/libhetero.so.0
+test: $(ALL_BUILT)
 	@$(SUITE_ENV) sh tests/suite.sh $(B)/log $(C_SUITE) $(E2E_SUITE) $(LINT_SUITE)
-test-full: $(C_BINS) $(B)/hetero $(B)/libhetero.so.0
-	@$(SUITE_ENV) HETERO_TEST_FULL=1 TEST_TIMEOUT=7200 sh tests/suite.sh $(B)/log $(C_SUITE) $(E2E_SUITE) $(LINT_SUITE)
+test-full: $(ALL_BUILT)
+	@$(SUITE_ENV) HETERO_TEST_FULL=1 TEST_TIMEOUT=7200 sh tests/suite.sh $(B)/log \
+	    $(C_SUITE) $(E2E_SUITE) $(LINT_SUITE)
 test-c: $(C_BINS)
 	@$(SUITE_ENV) sh tests/suite.sh $(B)/log $(C_SUITE)
 test-e2e: $(B)/hetero
 	@$(SUITE_ENV) sh tests/suite.sh $(B)/log $(E2E_SUITE)
-lint: $(B)/hetero $(B)/libhetero.so.0
+lint: $(ALL_BUILT)
 	@$(SUITE_ENV) sh tests/suite.sh $(B)/log $(LINT_SUITE)
+
+# ---- make check: lint, formatting, both compilers without a warning, sanitizers ------------------
+# Each build has a directory of its own below B, so a second check compiles only what changed.
+# TSan runs what starts threads: core (the team) and whatever drives the engines through the API.
+SUB = $(MAKE) --no-print-directory B=$(B)/check-
+THREAD_TESTS := unit_core $(filter unit_backend_cpu unit_kv unit_api,$(C_TESTS))
+ASAN_OPTIONS ?= detect_stack_use_after_return=1:strict_string_checks=1:detect_leaks=1
+.PHONY: check build-gcc build-clang test-asan test-tsan
+build-gcc:
+	+@$(SUB)gcc CC=gcc WERROR=1 SAN= test-bins hetero-only
+build-clang:
+	+@$(SUB)clang CC=clang WERROR=1 SAN= test-bins hetero-only
+test-asan:
+	+@ASAN_OPTIONS='$(ASAN_OPTIONS)' UBSAN_OPTIONS=print_stacktrace=1 \
+	    $(SUB)asan CC=clang SAN=address,undefined OPT=-O1 TEST_TIMEOUT=3600 test-c
+test-tsan:
+	+@TSAN_OPTIONS=halt_on_error=1 $(SUB)tsan CC=clang SAN=thread OPT=-O1 test-threads
+test-threads: $(foreach t,$(THREAD_TESTS),$(B)/test/$t)
+	@$(SUITE_ENV) sh tests/suite.sh $(B)/log $(foreach t,$(THREAD_TESTS),$t '$(B)/test/$t')
+.PHONY: hetero-only test-threads
+hetero-only: $(B)/hetero
+check: $(ALL_BUILT)
+	+@$(SUITE_ENV) TEST_TIMEOUT=7200 sh tests/suite.sh $(B)/log $(LINT_SUITE) \
+	    lint_format 'sh tests/lint/format.sh' \
+	    build_gcc 'sh tests/once.sh $(MAKE) build-gcc' build_clang 'sh tests/once.sh $(MAKE) build-clang' \
+	    asan '$(MAKE) --no-print-directory test-asan' tsan '$(MAKE) --no-print-directory test-tsan'
+
+# ---- fuzzing --------------------------------------------------------------------------------------
+# clang's libFuzzer with ASan and UBSan; inputs found go to $(B)/fuzz/new, crashes to $(B)/fuzz/crash.
+# Every crash that was fixed becomes a file of tests/fuzz/corpus/<name>/, replayed by `make test`.
+FUZZ_ONLY ?= $(FUZZERS)
+.PHONY: fuzz fuzz-bins format bench
+fuzz-bins: $(FUZZERS:%=$(B)/test/fuzz_%)
+fuzz:
+	+@$(SUB)fuzz CC=clang FUZZ=1 SAN=fuzzer-no-link,address,undefined OPT=-O1 fuzz-bins
+	@sh tests/fuzz/all.sh $(B)/check-fuzz $(FUZZ_SECONDS) $(FUZZ_ONLY)
+
+format:
+	clang-format -i $$(git ls-files 'src/*.c' 'tests/*.c' 'bench/*.c')
+
+# ---- speed: the table of `hetero bench`, then the programs of bench/ ------------------------------
+MODEL ?=
+BENCHES := $(patsubst bench/%.c,%,$(sort $(wildcard bench/*.c)))
+define bench_rule
+$(B)/bench/$1: $(B)/obj/bench/$1.o $(call link_of,api)
+	@mkdir -p $$(@D)
+	$$(call say,LD)
+	$$(Q)$$(CC) $$(LDBASE) $$(LDFLAGS) -o $$@ $(B)/obj/bench/$1.o $(call link_of,api) $$(LIBS)
+endef
+$(foreach b,$(BENCHES),$(eval $(call bench_rule,$b)))
+bench-bins: $(BENCHES:%=$(B)/bench/%)
+bench: $(B)/hetero bench-bins
+	$(B)/hetero bench $(MODEL)
+	$(foreach b,$(BENCHES),$(B)/bench/$b $(BENCH_ARGS_$b)
+	)

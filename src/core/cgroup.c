@@ -56,8 +56,9 @@ static bool own_path(const char *root, const char *controller, char *out)
         *path++ = 0;
         list++;
         bool ours = *controller ? listed(list, controller) : !*list;
-        if (ours && strlen(path) < PATH_CAP) {
-            strcpy(out, path);
+        size_t n = strlen(path);
+        if (ours && n < PATH_CAP) {
+            memcpy(out, path, n + 1);
             return true;
         }
     }

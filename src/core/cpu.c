@@ -13,7 +13,7 @@
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static unsigned features;
-static char brand[64];
+static char brand[64] = "unknown processor";
 
 #if defined(__x86_64__) || defined(__i386__)
 enum { XCR0_YMM = 0x6, XCR0_ZMM = 0xe6 };
@@ -59,7 +59,8 @@ static void read_brand(void)
         if (!__get_cpuid(0x80000002 + i, &word[4 * i], &word[4 * i + 1], &word[4 * i + 2],
                          &word[4 * i + 3]))
             return;
-    memcpy(brand, word, sizeof word); /* 48 bytes; brand is longer and zeroed */
+    memset(brand, 0, sizeof brand);
+    memcpy(brand, word, sizeof word); /* 48 bytes, padded with blanks on either side */
 }
 #else
 static unsigned detect(void)
@@ -78,7 +79,6 @@ static void init(void)
     size_t skip = strspn(brand, " "), n = strlen(brand + skip);
     memmove(brand, brand + skip, n + 1);
     while (n && brand[n - 1] == ' ') brand[--n] = 0;
-    if (!n) strcpy(brand, "unknown processor");
 }
 
 unsigned ht_cpu_features(void)
