@@ -23,6 +23,9 @@ typedef struct {
 } ht_file_opts;
 HT_MUST_USE int ht_file_open(ht_file **, const char *path, const ht_file_opts * /* NULL ok */, ht_err *);
 void ht_file_close(ht_file *);
+/* HT_EIO when a part has another size than when it was opened, or was found cut short under
+ * ht_map_guard(): to be asked before a pass over weights and after one whose result counts. */
+HT_MUST_USE int ht_file_unchanged(const ht_file *, ht_err *);
 enum ht_file_kind ht_file_kind(const ht_file *);
 const char *ht_file_path(const ht_file *);
 uint64_t ht_file_bytes(const ht_file *);               /* on disk, all parts                       */
@@ -69,6 +72,10 @@ const char *ht_file_template(const ht_file *, size_t *n);
 /* ---- pack: header and named blobs ("tokenizer", "template") ---- */
 const ht_json *ht_file_header(const ht_file *);
 const void *ht_file_blob(const ht_file *, const char *name, size_t *n);
-/* Check every tensor's SHA-256 and the whole (pack), or hash the parts (others). */
+/* The pack's own digest, over its header, which holds those of all items; NULL on other kinds. */
+const uint8_t *ht_file_sha256(const ht_file *);
+/* Read everything once. Pack: every item's SHA-256, the header's, and that padding is zero; hex_out is
+ * ht_file_sha256. Others: hex_out is the SHA-256 of the parts, one after another. All kinds: weights
+ * stored by rows are finite numbers. Reads with pread: a file cut short is an error. */
 HT_MUST_USE int ht_file_verify(const ht_file *, ht_progress_fn, void *user, char hex_out[65], ht_err *);
 #endif

@@ -6,6 +6,10 @@
 #define HT_FORMAT_PACK_H
 #include "format/file.h"
 
+/* What a pack begins with; the line ends and the ^Z show damage by text-mode transfers. */
+#define HT_PACK_MAGIC "HTPK\r\n\x1a\n"
+enum { HT_PACK_VERSION = 1, HT_PACK_ALIGN = 64, HT_PACK_PREFIX = 64 };
+
 typedef struct ht_packer ht_packer;
 /* Opens a temporary file beside path. */
 HT_MUST_USE int ht_packer_new(ht_packer **, const char *path, ht_err *);

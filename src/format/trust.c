@@ -1,0 +1,133 @@
+/* trust.c - see trust.h. A line is "sha256 dev ino size mtime_ns ctime_ns", all but the first decimal.
+ * The file is replaced whole by rename, so that two processes lose at most an entry. */
+#include "format/trust.h"
+#include "core/buf.h"
+#include "core/hash.h"
+#include "format/priv.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LINE = 192, MAX_LINES = 256 };
+
+/* The pack's line, with its line end. */
+static bool line_of(const ht_file *f, char out[LINE])
+{
+    char hex[65];
+    if (f->kind != HT_FILE_PACK) return false;
+    const ht_map *m = &f->part[0];
+    ht_hex(f->pack_sha256, 32, hex);
+    snprintf(out, LINE, "%s %llu %llu %llu %llu %llu\n", hex, (unsigned long long)m->dev,
+             (unsigned long long)m->ino, (unsigned long long)m->n, (unsigned long long)m->mtime_ns,
+             (unsigned long long)m->ctime_ns);
+    return true;
+}
+
+/* The list's text, or NULL: absent, unreadable, too long, or not this user's alone to write. */
+static char *read_list(const char *list, size_t *n)
+{
+    struct stat st;
+    char *text;
+    if (!list || stat(list, &st) || !S_ISREG(st.st_mode)) return NULL;
+    if (st.st_uid != geteuid() || (st.st_mode & (S_IWGRP | S_IWOTH))) return NULL;
+    return ht_file_read(list, LINE * MAX_LINES * 2, &text, n, NULL) ? NULL : text;
+}
+
+bool ht_pack_trusted(const ht_file *f, const char *list)
+{
+    char line[LINE];
+    size_t n = 0;
+    if (!line_of(f, line)) return false;
+    /* The identity was taken when the pack was opened; it must still be the file's. */
+    struct stat st;
+    const ht_map *m = &f->part[0];
+    if (fstat(m->fd, &st) || (uint64_t)st.st_size != m->n) return false;
+    char *text = read_list(list, &n);
+    size_t len = strlen(line);
+    bool found = false;
+    for (size_t i = 0; text && !found && i < n;) {
+        const char *end = memchr(text + i, '\n', n - i);
+        if (!end) break;
+        size_t k = (size_t)(end - text) + 1 - i;
+        found = k == len && !memcmp(text + i, line, len);
+        i += k;
+    }
+    ht_mem_free(text);
+    return found;
+}
+
+/* The new list: this line first, then the old ones but for an older state of the same file. */
+static int compose(ht_buf *b, const char *line, const char *old, size_t n, ht_err *e)
+{
+    char dev_ino[64];
+    const char *p = strchr(line, ' ') + 1;
+    size_t id = strcspn(p, " ");
+    id += 1 + strcspn(p + id + 1, " ") + 1;
+    snprintf(dev_ino, sizeof dev_ino, "%.*s", (int)id, p);
+    ht_buf_str(b, line);
+    int kept = 1;
+    for (size_t i = 0; i < n && kept < MAX_LINES;) {
+        const char *end = memchr(old + i, '\n', n - i);
+        if (!end) break;
+        size_t k = (size_t)(end - old) + 1 - i;
+        if (k > 65 + id && k < LINE && memcmp(old + i + 65, dev_ino, id) != 0) {
+            ht_buf_add(b, old + i, k);
+            kept++;
+        }
+        i += k;
+    }
+    return ht_buf_ok(b, "the list of trusted packs", e);
+}
+
+/* Make the directory that is to hold the list; that it exists already is as good. */
+static void make_parent(const char *list)
+{
+    char dir[4096];
+    const char *slash = strrchr(list, '/');
+    if (!slash || slash == list || (size_t)(slash - list) >= sizeof dir) return;
+    snprintf(dir, sizeof dir, "%.*s", (int)(slash - list), list);
+    (void)!mkdir(dir, 0700);
+}
+
+static int replace(const char *list, const ht_buf *b, ht_err *e)
+{
+    char tmp[4096], label[FORMAT_LABEL];
+    format__label(label, list);
+    int k = snprintf(tmp, sizeof tmp, "%s.%ld.tmp", list, (long)getpid());
+    if (k < 0 || (size_t)k >= sizeof tmp)
+        return HT_FAIL(e, HT_EARG, "%s: the path is too long", label);
+    make_parent(list);
+    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+        int err = errno;
+        return HT_FAIL(e, HT_EIO, "%s: cannot be written (%s); the pack is hashed again next time",
+                       label, strerror(err));
+    }
+    ssize_t done = write(fd, b->p, b->n);
+    int err = done == (ssize_t)b->n ? 0 : done < 0 ? errno : ENOSPC;
+    if (close(fd) && !err) err = errno;
+    if (!err && rename(tmp, list)) err = errno;
+    if (!err) return 0;
+    unlink(tmp);
+    return HT_FAIL(e, HT_EIO, "%s: cannot be written (%s); the pack is hashed again next time",
+                   label, strerror(err));
+}
+
+int ht_pack_trust(const ht_file *f, const char *list, ht_err *e)
+{
+    char line[LINE];
+    size_t n = 0;
+    ht_buf b;
+    if (!list || !*list) return HT_FAIL(e, HT_EARG, "no path of a list of trusted packs");
+    if (!line_of(f, line)) return HT_FAIL(e, HT_EARG, "%s: is no pack", f->label);
+    char *old = read_list(list, &n);
+    ht_buf_init(&b, LINE * MAX_LINES * 4);
+    int rc = compose(&b, line, old ? old : "", old ? n : 0, e);
+    if (!rc) rc = replace(list, &b, e);
+    ht_buf_done(&b);
+    ht_mem_free(old);
+    return rc;
+}
