@@ -58,8 +58,8 @@ T_CASE(engine, info_says_what_is_loaded)
     T_EQ_STR(str(j, "engines.prefill.reason"), "NO_EVIDENCE");
     T_EQ_STR(str(j, "engines.decode.engine"), "cpu");
     T_EQ_INT(num(j, "memory.kvBytes"), num(j, "poolBytes"));
-    T_EQ_INT(num(j, "memory.totalBytes"),
-             num(j, "memory.weightsBytes") + num(j, "memory.kvBytes") + num(j, "memory.scratchBytes"));
+    T_EQ_INT(num(j, "memory.totalBytes"), num(j, "memory.weightsBytes") + num(j, "memory.kvBytes") +
+                                              num(j, "memory.scratchBytes"));
     ht_engine_close(e);
     ht_arena_free(a);
 }
@@ -94,7 +94,8 @@ T_CASE(engine, explain_covers_the_tape)
     /* Decode reads every projection once: 2 bytes x parameters of layers and head. */
     const long long body = 8LL * (256 * 256 * 2 + 2 * 128 * 256 + 3 * 256 * 768) + 4096LL * 256;
     T_CHECK(num(&phases->at[1], "cover.bytes") >= 2 * body, "decode bytes below the weights'");
-    T_CHECK(num(&phases->at[1], "cover.bytes") < 2 * body + 2 * body / 10, "decode bytes far above");
+    T_CHECK(num(&phases->at[1], "cover.bytes") < 2 * body + 2 * body / 10,
+            "decode bytes far above");
     T_ERR(ht_engine_explain(e, 0, 0, &json, &err), HT_EARG, err, "0 tokens");
     ht_engine_close(e);
     ht_arena_free(a);

@@ -2,8 +2,8 @@
 #include "core/hash.h"
 #include "util.h"
 
-static void check_phase(const ht_json *p, const char *name, const char *decision, const char *engine_name,
-                        long long tokens)
+static void check_phase(const ht_json *p, const char *name, const char *decision,
+                        const char *engine_name, long long tokens)
 {
     T_EQ_STR(str(p, "phase"), name);
     T_EQ_STR(str(p, "decision"), decision);

@@ -97,7 +97,8 @@ T_CASE_SECONDS(session, fork_shares_and_diverges, 120)
     }
     ht_gen_result x = greedy(f, ids, N + 4, 5), y = greedy(g, other, N + 4, 5);
     T_EQ_INT(num(&ht_json_get(receipt(ar, f), "phases")->at[0], "cacheHitTokens"), N);
-    T_CHECK(num(receipt(ar, f), "copyOnWriteBytes") > 0, "a shared, half-filled page was not copied");
+    T_CHECK(num(receipt(ar, f), "copyOnWriteBytes") > 0,
+            "a shared, half-filled page was not copied");
     /* The fork's parent does not see what the forks wrote. */
     ht_gen_result xs = greedy(s, ids, N + 4, 5);
     same_ids(&x, &xs);
@@ -125,7 +126,8 @@ T_CASE_SECONDS(session, chunks_and_threads_change_no_bit, 240)
     float *want = NULL;
     for (int threads = 1; threads <= 2; threads++) {
         for (size_t c = 0; c < 3; c++) {
-            const ht_engine_params p = {.model = TALE, .ctx = 64, .threads = threads, .ubatch = chunk[c]};
+            const ht_engine_params p = {
+                .model = TALE, .ctx = 64, .threads = threads, .ubatch = chunk[c]};
             ht_engine *e = engine(&p);
             float *got = all_logits(e, ids, N);
             ht_engine_close(e);
@@ -163,7 +165,8 @@ T_CASE_SECONDS(session, eval_delivers_what_is_asked, 120)
     /* The caller stops; the context ends; indices out of order; an id that is none. */
     T_OK(ht_session_truncate(s, 0, &err), err);
     l.n = l.cap = 0;
-    T_ERR(ht_session_eval(s, ids, N, want, 3, keep_logits, &l, &err), HT_ECANCELLED, err, "token 0");
+    T_ERR(ht_session_eval(s, ids, N, want, 3, keep_logits, &l, &err), HT_ECANCELLED, err,
+          "token 0");
     T_ERR(ht_session_eval(s, ids, N, wrong, 2, keep_logits, &l, &err), HT_EARG, err, "ascend");
     ids[3] = 4096;
     T_ERR(ht_session_eval(s, ids, N, NULL, 0, NULL, NULL, &err), HT_EARG, err, "4096");
@@ -240,7 +243,8 @@ T_CASE_SECONDS(generate, events_are_the_result, 120)
     ht_sampling_init(&g);
     g.seed = 7;
     heard h = {0};
-    const ht_gen_params p = {.max_new = 40, .sampling = &g, .on_token = hear, .user = &h, .ignore_eos = 1};
+    const ht_gen_params p = {
+        .max_new = 40, .sampling = &g, .on_token = hear, .user = &h, .ignore_eos = 1};
     ht_gen_result r = ask(e, s, "Once upon a time", &p);
     T_EQ_INT(r.n_ids, 40);
     T_EQ_INT(h.events, r.n_ids);
@@ -248,10 +252,12 @@ T_CASE_SECONDS(generate, events_are_the_result, 120)
     T_EQ_INT(h.len, r.len);
     T_EQ_MEM(h.text, r.text, r.len);
     /* The same seed again gives the same tokens, another seed others. */
-    ht_gen_result again = ask(e, s, "Once upon a time", &(ht_gen_params){.max_new = 40, .sampling = &g, .ignore_eos = 1});
+    ht_gen_result again = ask(e, s, "Once upon a time",
+                              &(ht_gen_params){.max_new = 40, .sampling = &g, .ignore_eos = 1});
     same_ids(&r, &again);
     g.seed = 8;
-    ht_gen_result other = ask(e, s, "Once upon a time", &(ht_gen_params){.max_new = 40, .sampling = &g, .ignore_eos = 1});
+    ht_gen_result other = ask(e, s, "Once upon a time",
+                              &(ht_gen_params){.max_new = 40, .sampling = &g, .ignore_eos = 1});
     T_CHECK(memcmp(r.ids, other.ids, 40 * sizeof *r.ids) != 0, "seed 8 gives the tokens of seed 7");
     ht_gen_result_done(&r);
     ht_gen_result_done(&again);
@@ -368,8 +374,8 @@ static int busy_token(void *user, const ht_token_event *ev)
     canceller *c = user;
     ht_err err = {0};
     (void)ev;
-    T_ERR(ht_session_eval(c->s, (const int32_t[]){300}, 1, NULL, 0, NULL, NULL, &err), HT_EBUSY, err,
-          "running");
+    T_ERR(ht_session_eval(c->s, (const int32_t[]){300}, 1, NULL, 0, NULL, NULL, &err), HT_EBUSY,
+          err, "running");
     return 0;
 }
 
@@ -428,11 +434,15 @@ T_CASE_SECONDS(session, window_recomputes_when_it_forgot, 120)
 {
     static int32_t ids[100];
     for (int i = 0; i < 100; i++) ids[i] = 5 + 5 * i;
-    const ht_engine_params p = {.model = golden("gemma3/model.gguf"), .ctx = 128, .threads = 1, .ubatch = 8,
+    const ht_engine_params p = {.model = golden("gemma3/model.gguf"),
+                                .ctx = 128,
+                                .threads = 1,
+                                .ubatch = 8,
                                 .max_sessions = 2};
     ht_engine *e = engine(&p);
     ht_session *s = session(e), *fresh = session(e);
-    ht_gen_result a = greedy(s, ids, 100, 4), cut = greedy(s, ids, 40, 4), cold = greedy(fresh, ids, 40, 4);
+    ht_gen_result a = greedy(s, ids, 100, 4), cut = greedy(s, ids, 40, 4),
+                  cold = greedy(fresh, ids, 40, 4);
     same_ids(&cut, &cold);
     ht_gen_result_done(&a);
     ht_gen_result_done(&cut);

@@ -32,7 +32,8 @@ static inline ht_engine *engine(const ht_engine_params *p)
 /* A one- or more-threaded engine over the embedded model with a context of 256. */
 static inline ht_engine *tale(int threads, uint32_t sessions)
 {
-    const ht_engine_params p = {.model = TALE, .ctx = 256, .threads = threads, .max_sessions = sessions};
+    const ht_engine_params p = {
+        .model = TALE, .ctx = 256, .threads = threads, .max_sessions = sessions};
     return engine(&p);
 }
 

@@ -11,7 +11,8 @@ static ht_vocab *open_tale(void)
 
 T_CASE(vocab, round_trip)
 {
-    static const char text[] = "Once upon a time, there was a caf\xc3\xa9 \xf0\x9f\xa6\x8a!\n\n  12345";
+    static const char text[] =
+        "Once upon a time, there was a caf\xc3\xa9 \xf0\x9f\xa6\x8a!\n\n  12345";
     ht_vocab *v = open_tale();
     ht_err err = {0};
     int32_t *ids = NULL;
