@@ -2,8 +2,8 @@
  *
  *   0  8  "HTTOK\0\0\1"; the last byte is the version
  *   8  4x8 u32 tokens, merges, EOG ids, tokens with options, text bytes, stage bytes, flags, 0
- *  40  4x4 i32 bos, eos, pad, unk
- *  56  u32[eog] ascending; (u32 id, u32 options)[..] ascending; (u32 a, u32 b)[merges];
+ *  40  4x3 i32 bos, eos, unk
+ *  52  u32[eog] ascending; (u32 id, u32 options)[..] ascending; (u32 a, u32 b)[merges];
  *      u32 rank[tokens] (SPM only); u16 length[tokens]; u8 type[tokens]; texts; stages as
  *      (u8 kind, u16 length, pattern)
  *
@@ -13,7 +13,7 @@
 #include <string.h>
 
 static const char magic[8] = "HTTOK\0\0\1";
-enum { HEAD = 56, N_COUNTS = 8 };
+enum { HEAD = 52, N_COUNTS = 8 };
 
 /* ---- writing ---- */
 
@@ -43,10 +43,10 @@ int ht_tok_save(const ht_tok *t, ht_buf *b, ht_err *e)
         return HT_FAIL(e, HT_EUNSUPPORTED, "a vocabulary with %zu bytes of text", text);
     const uint32_t counts[N_COUNTS] = {t->n, t->n_merges, t->n_eog, n_added, (uint32_t)text,
                                        (uint32_t)stages, t->flags, 0};
-    const int32_t ids[4] = {t->bos, t->eos, t->pad, t->unk};
+    const int32_t ids[3] = {t->bos, t->eos, t->unk};
     ht_buf_add(b, magic, sizeof magic);
     for (unsigned i = 0; i < N_COUNTS; i++) put32(b, counts[i]);
-    for (unsigned i = 0; i < 4; i++) put32(b, (uint32_t)ids[i]);
+    for (unsigned i = 0; i < 3; i++) put32(b, (uint32_t)ids[i]);
     for (uint32_t i = 0; i < t->n_eog; i++) put32(b, (uint32_t)t->eog[i]);
     for (uint32_t i = 0; i < t->n; i++) {
         if (!t->added[i]) continue;
@@ -159,8 +159,7 @@ static int read_ids(ht_tok *t, const uint8_t *head, const layout *l, ht_err *e)
 {
     t->bos = (int32_t)get32(head);
     t->eos = (int32_t)get32(head + 4);
-    t->pad = (int32_t)get32(head + 8);
-    t->unk = (int32_t)get32(head + 12);
+    t->unk = (int32_t)get32(head + 8);
     if ((t->bos < 0 && t->flags & TOK_F_ADD_BOS) || (t->eos < 0 && t->flags & TOK_F_ADD_EOS))
         return bad(e, "adds a BOS or EOS that it does not have");
     t->n_eog = l->count[C_EOG];
@@ -220,7 +219,7 @@ static int load(ht_tok *t, const uint8_t *p, size_t n, const layout *l, ht_err *
     t->flags = l->count[C_FLAGS];
     HT_TRY(read_texts(t, l, e));
     HT_TRY(read_added(t, l, e));
-    HT_TRY(read_ids(t, p + HEAD - 16, l, e));
+    HT_TRY(read_ids(t, p + HEAD - 12, l, e));
     HT_TRY(read_order(t, l, e));
     HT_TRY(read_stages(t, l, e));
     HT_TRY(tok__index(t, e));

@@ -23,7 +23,7 @@ int tok__new(ht_tok **out, uint32_t n, ht_err *e)
     if (t) {
         t->arena = a;
         t->n = n;
-        t->bos = t->eos = t->pad = t->unk = -1;
+        t->bos = t->eos = t->unk = -1;
         t->text = ht_arena_array(a, n, sizeof *t->text);
         t->type = ht_arena_array(a, n, 1);
         t->added = ht_arena_array(a, n, 1);
@@ -108,10 +108,11 @@ int tok__index(ht_tok *t, ht_err *e)
         uint64_t h = ht_hash64(t->text[i].s, t->text[i].n);
         for (;; h++) {
             uint32_t *v = &t->text_tab[h & t->text_mask];
-            if (!*v) *v = i + 1;
-            else if (t->text[*v - 1].n != t->text[i].n ||
-                     memcmp(t->text[*v - 1].s, t->text[i].s, t->text[i].n))
+            if (*v && (t->text[*v - 1].n != t->text[i].n ||
+                       memcmp(t->text[*v - 1].s, t->text[i].s, t->text[i].n)))
                 continue;
+            if (*v) t->duplicates = true;
+            else *v = i + 1;
             break;
         }
     }
@@ -128,6 +129,17 @@ int tok__alloc_merges(ht_tok *t, size_t n, ht_err *e)
     return t->merge && t->merge_out ? 0 : no_memory(e);
 }
 
+/* Token of a's text followed by b's. Vocabularies mostly number tokens in the order of their merges,
+ * so the guess (the token after the last one) saves most of the look-ups. */
+static int32_t joined(const ht_tok *t, tok_text a, tok_text b, uint32_t guess)
+{
+    if (guess < t->n && !t->duplicates && t->text[guess].n == a.n + b.n) {
+        const char *s = t->text[guess].s;
+        if (!memcmp(s, a.s, a.n) && !memcmp(s + a.n, b.s, b.n)) return (int32_t)guess;
+    }
+    return tok__find_joined(t, a, b);
+}
+
 /* merge_out and pair_tab. A merge that would make a control token is not applied: text must not
  * turn into one. Of a pair listed twice the later counts, as in Hugging Face tokenizers. */
 static int index_merges(ht_tok *t, ht_err *e)
@@ -136,12 +148,13 @@ static int index_merges(ht_tok *t, ht_err *e)
     t->pair_tab = ht_arena_array(t->arena, size, sizeof *t->pair_tab);
     if (!t->pair_tab) return no_memory(e);
     t->pair_mask = size - 1;
-    for (uint32_t k = 0; k < t->n_merges; k++) {
+    for (uint32_t k = 0, guess = 0; k < t->n_merges; k++) {
         uint32_t a = t->merge[k][0], b = t->merge[k][1];
         if (a >= t->n || b >= t->n)
             return HT_FAIL(e, HT_EFORMAT, "merge %u joins %u and %u: there are %u tokens", k, a, b,
                            t->n);
-        int32_t out = tok__find_joined(t, t->text[a], t->text[b]);
+        int32_t out = joined(t, t->text[a], t->text[b], guess);
+        guess = (uint32_t)out + 1;
         if (out < 0)
             return HT_FAIL(e, HT_EFORMAT, "merge %u (%.40s + %.40s) makes no token of this "
                            "vocabulary", k, t->text[a].s, t->text[b].s);
@@ -179,7 +192,6 @@ static int index_bytes(ht_tok *t, ht_err *e)
         if (!tok__byte_text(t->text[i], &b))
             return HT_FAIL(e, HT_EFORMAT, "byte token %u is \"%.20s\", not <0xNN>", i,
                            t->text[i].n ? t->text[i].s : "");
-        t->has_bytes = true;
         if (t->byte_id[b] < 0) t->byte_id[b] = (int32_t)i;
     }
     if (t->flags & TOK_F_SPM) return 0;
@@ -205,7 +217,6 @@ int tok__derive(ht_tok *t, ht_err *e)
 {
     HT_TRY(check_id(t, t->bos, "BOS", e));
     HT_TRY(check_id(t, t->eos, "EOS", e));
-    HT_TRY(check_id(t, t->pad, "padding", e));
     HT_TRY(check_id(t, t->unk, "unknown", e));
     HT_TRY(index_bytes(t, e));
     if (!(t->flags & TOK_F_SPM)) HT_TRY(index_merges(t, e));
@@ -342,11 +353,6 @@ int32_t ht_tok_bos(const ht_tok *t)
 int32_t ht_tok_eos(const ht_tok *t)
 {
     return t->eos;
-}
-
-int32_t ht_tok_pad(const ht_tok *t)
-{
-    return t->pad;
 }
 
 bool ht_tok_add_bos(const ht_tok *t)

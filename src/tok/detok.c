@@ -55,18 +55,24 @@ int ht_tok_bytes(const ht_tok *t, int32_t id, bool special, ht_buf *out, ht_err 
     return ht_buf_ok(out, "text of tokens", e);
 }
 
+/* SPM with a space in front of the text: decoding takes it away. Byte-level decoding never does. */
+static bool strips_space(const ht_tok *t)
+{
+    return t->flags & TOK_F_SPM && t->flags & (TOK_F_PREFIX_FIRST | TOK_F_PREFIX_ALWAYS);
+}
+
 /* Append the bytes of ids[0..n), as a text of its own: the space that an SPM encoder put in front
  * is taken away again. Malformed bytes are kept. */
 int ht_tok_decode(const ht_tok *t, const int32_t *ids, size_t n, bool special, ht_buf *out,
                   ht_err *e)
 {
-    bool started = !(t->flags & (TOK_F_PREFIX_FIRST | TOK_F_PREFIX_ALWAYS));
+    bool started = !strips_space(t);
     for (size_t i = 0; i < n; i++) {
         size_t begin = out->n;
         HT_TRY(ht_tok_bytes(t, ids[i], special, out, e));
         if (started || out->n == begin) continue;
         started = true;
-        if (t->type[ids[i]] == TOK_NORMAL && out->p[begin] == ' ')
+        if (out->p[begin] == ' ')
             memmove(out->p + begin, out->p + begin + 1, out->n-- - begin); /* with its NUL */
     }
     return 0;
@@ -116,8 +122,7 @@ int ht_detok_push(ht_detok *d, const ht_tok *t, int32_t id, ht_buf *out, ht_err 
         if (!out->bad) out->n = begin;
         return rc;
     }
-    if (!d->started && t->flags & (TOK_F_PREFIX_FIRST | TOK_F_PREFIX_ALWAYS) &&
-        t->type[id] == TOK_NORMAL && out->p[at] == ' ')
+    if (!d->started && strips_space(t) && out->p[at] == ' ')
         memmove(out->p + at, out->p + at + 1, out->n-- - at);
     d->started = true;
     size_t n = out->n - begin, valid = ht_utf8_valid(out->p + begin, n);

@@ -82,12 +82,14 @@ static int stage(work *w, unsigned k, const char *s, size_t n)
 
 /* ---- pieces without special tokens ---- */
 
-static bool wants_prefix(const work *w, const char *s)
+static bool wants_prefix(const work *w, const char *s, size_t n)
 {
+    const size_t m = sizeof TOK_SPM_SPACE - 1;
     const ht_tok *t = w->t;
     if (!(t->flags & TOK_F_PREFIX_ALWAYS) && !(t->flags & TOK_F_PREFIX_FIRST && w->first))
         return false;
-    return !(t->flags & TOK_F_PREFIX_ABSENT && s[0] == ' ');
+    if (!(t->flags & TOK_F_PREFIX_ABSENT)) return true;
+    return s[0] != ' ' && !(t->flags & TOK_F_SPM && n >= m && !memcmp(s, TOK_SPM_SPACE, m));
 }
 
 /* SPM: spaces become U+2581, with one in front where the model wants it. */
@@ -100,7 +102,7 @@ static int spm_piece(work *w, const char *s, size_t n)
         while (n && s[n - 1] == ' ') n--;
     }
     if (!n) return 0;
-    if (wants_prefix(w, s)) ht_buf_str(&w->spaced, TOK_SPM_SPACE);
+    if (wants_prefix(w, s, n)) ht_buf_str(&w->spaced, TOK_SPM_SPACE);
     for (size_t i = 0; i < n; i++) {
         if (s[i] != ' ') ht_buf_char(&w->spaced, s[i]);
         else if (!squeeze || s[i - 1] != ' ') ht_buf_str(&w->spaced, TOK_SPM_SPACE);
@@ -113,7 +115,7 @@ static int plain(work *w, const char *s, size_t n)
 {
     if (!n) return 0;
     if (w->t->flags & TOK_F_SPM) return spm_piece(w, s, n);
-    if (!wants_prefix(w, s)) return stage(w, 0, s, n);
+    if (!wants_prefix(w, s, n)) return stage(w, 0, s, n);
     ht_buf_clear(&w->spaced);
     ht_buf_char(&w->spaced, ' ');
     ht_buf_add(&w->spaced, s, n);

@@ -132,7 +132,6 @@ static int read_ids(ht_tok *t, const ht_file *f, bool spm, ht_err *e)
     int32_t eot, eom;
     HT_TRY(get_id(f, KEY("bos_token_id"), spm ? 1 : -1, &t->bos, e));
     HT_TRY(get_id(f, KEY("eos_token_id"), spm ? 2 : -1, &t->eos, e));
-    HT_TRY(get_id(f, KEY("padding_token_id"), -1, &t->pad, e));
     HT_TRY(get_id(f, KEY("eot_token_id"), -1, &eot, e));
     HT_TRY(get_id(f, KEY("eom_token_id"), -1, &eom, e));
     /* Byte-level BPE has no unknown text; the key repeats a tokenizer_config that nothing reads. */

@@ -378,7 +378,6 @@ static int read_ids(import *im)
     size_t n = 0;
     t->bos = named_id(im, "bos_token", "bos_token_id");
     t->eos = named_id(im, "eos_token", "eos_token_id");
-    t->pad = named_id(im, "pad_token", "pad_token_id");
     ids[n++] = t->eos;
     n = add_ids(ht_json_get(im->config, "eos_token_id"), ids, n);
     n = add_ids(ht_json_get(im->gen, "eos_token_id"), ids, n);

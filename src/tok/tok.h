@@ -16,7 +16,7 @@ void ht_tok_free(ht_tok *);
 
 uint32_t ht_tok_size(const ht_tok *);
 const char *ht_tok_pre(const ht_tok *);                /* "qwen2", "spm", ...                       */
-int32_t ht_tok_bos(const ht_tok *), ht_tok_eos(const ht_tok *), ht_tok_pad(const ht_tok *);
+int32_t ht_tok_bos(const ht_tok *), ht_tok_eos(const ht_tok *);             /* -1: none          */
 bool ht_tok_add_bos(const ht_tok *), ht_tok_add_eos(const ht_tok *);
 bool ht_tok_is_eog(const ht_tok *, int32_t id);
 bool ht_tok_is_special(const ht_tok *, int32_t id);    /* control or unknown                        */

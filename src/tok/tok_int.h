@@ -61,7 +61,7 @@ typedef struct {
 struct ht_vocab {
     ht_arena *arena;
     uint32_t n, n_merges, n_eog, flags;
-    int32_t bos, eos, pad, unk; /* -1: none; unk matters to SPM only, and to BPE lacking bytes    */
+    int32_t bos, eos, unk; /* -1: none; unk matters to SPM only, and to BPE lacking bytes         */
     tok_text *text;             /* [n] stored form: byte-mapped for BPE, U+2581 for SPM           */
     uint8_t *type, *added;      /* [n] */
     uint32_t (*merge)[2];       /* [n_merges] BPE: ids, best first                                */
@@ -75,9 +75,9 @@ struct ht_vocab {
     uint32_t *text_tab, text_mask; /* open addressing: id + 1                                    */
     uint32_t *pair_tab, pair_mask; /* merge + 1                                                  */
     uint32_t max_text;             /* longest text                                               */
+    bool duplicates;               /* two tokens have one text                                   */
     char *cat;                     /* [max_text] scratch while building                          */
     int32_t byte_id[256];          /* BPE: token of a byte; SPM: its fallback; -1: none           */
-    bool has_bytes;                /* SPM: any byte token */
     tok_specials raw, norm;
     uint8_t sha[32];
 };
