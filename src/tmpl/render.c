@@ -24,9 +24,11 @@ static int set_text(tctx *cx, const char *name, const char *text) {
     return set_var(cx, name, v);
 }
 
+/* What the caller does not give is undefined, not none: some published templates iterate over
+ * `tools` without asking. */
 static int set_json(tctx *cx, const char *name, const ht_json *j, tval *out) {
-    *out = tmpl__none();
-    if (j) HT_TRY(tmpl__from_json(cx, j, true, out));
+    if (!j) return 0;
+    HT_TRY(tmpl__from_json(cx, j, true, out));
     return set_var(cx, name, *out);
 }
 
