@@ -95,7 +95,7 @@ void ht_stage_bound(const ht_model *m, const ht_stage *s, const ht_bucket *b, ui
     *bytes = *flops = 0;
     if (rows == 0) return;
     switch (s->kind) {
-    case HT_EMBED: c.bytes = x + rows * (m->embed.mat_bytes / p->vocab); break;
+    case HT_EMBED: c.bytes = x + rows * (pick_rep(&m->embed, b)->mat_bytes / p->vocab); break;
     case HT_QKV:
         add_proj(&c, &l->q, b, rows, 1);
         add_proj(&c, &l->k, b, rows, 1);

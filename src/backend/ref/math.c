@@ -40,10 +40,15 @@ bool ref__cancelled(ht_plan *p)
     return atomic_load_explicit(&p->cancel, memory_order_relaxed) != 0;
 }
 
+const ht_weight *ref__rep(const ht_plan *p, const ht_weight *w)
+{
+    return (p->b.flags & HT_ALT_REP) && w->alt ? w->alt : w;
+}
+
 void ref__project(ht_plan *p, const ht_weight *w0, uint32_t m, const float *x, uint32_t n,
                   float *out, size_t out_stride)
 {
-    const ht_weight *w = (p->b.flags & HT_ALT_REP) && w0->alt ? w0->alt : w0;
+    const ht_weight *w = ref__rep(p, w0);
     uint32_t cols = w->cols;
     bool q8 = p->b.act == HT_ACT_Q8 && ht_types[w->type].block > 1;
     for (uint32_t t = 0; q8 && t < n; t++)

@@ -60,6 +60,8 @@ void ref__rotate(float *head, const ht_rope *, int32_t pos, bool lengthy);
 /* Gated activation: g[i] = act(g[i]) * u[i]; silu, or gelu in its tanh form (arXiv:1606.08415). */
 void ref__gate(float *g, const float *u, size_t n, bool gelu);
 bool ref__cancelled(ht_plan *);
+/* The representation of a weight that the plan's bucket asks for. */
+const ht_weight *ref__rep(const ht_plan *, const ht_weight *);
 
 /* ---- attn.c ---- */
 void ref__qkv(ht_plan *, const ht_stage *);

@@ -8,10 +8,11 @@
 void ref__embed(ht_plan *p, const ht_stage *st)
 {
     const ht_spec *s = &p->m->spec;
+    const ht_weight *w = ref__rep(p, &p->m->embed);
     (void)st;
     for (uint32_t t = 0; t < p->rows; t++) {
         float *x = p->x + (size_t)t * s->dim;
-        ht_weight_row(&p->m->embed, 0, (uint32_t)p->batch->token[p->row[t]], x);
+        ht_weight_row(w, 0, (uint32_t)p->batch->token[p->row[t]], x);
         for (uint32_t i = 0; i < s->dim; i++) x[i] *= s->embed_scale;
     }
 }

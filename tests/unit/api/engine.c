@@ -34,7 +34,7 @@ T_CASE(engine, memory_is_checked_first)
     ht_err err = {0};
     const uint64_t have = ht_mem_available();
     if (!have) T_SKIP("the system does not tell its free memory");
-    /* 8 layers x 2 x 2 KV heads x 64 x 2 bytes = 4096 bytes a position; 65535 sessions of 2^20. */
+    /* 8 layers x 2 x 2 KV heads x 128 x 2 bytes = 8192 bytes a position; 65535 sessions of 2^20. */
     const ht_engine_params p = {.model = TALE, .ctx = 1 << 20, .max_sessions = 65535, .threads = 1};
     T_ERR(ht_engine_open(&e, &p, &err), HT_ENOMEM, err, "available");
     T_CHECK(strstr(err.msg, "needs"), "%s", err.msg);
@@ -92,7 +92,7 @@ T_CASE(engine, explain_covers_the_tape)
         T_CHECK(num(&phases->at[p], "cover.dispatchesPerStep") > 0, "no dispatches counted");
     }
     /* Decode reads every projection once: 2 bytes x parameters of layers and head. */
-    const long long body = 8LL * (256 * 256 * 2 + 2 * 128 * 256 + 3 * 256 * 768) + 4096LL * 256;
+    const long long body = 8LL * (2 * 512 * 256 + 2 * 256 * 256 + 3 * 256 * 768) + 4096LL * 256;
     T_CHECK(num(&phases->at[1], "cover.bytes") >= 2 * body, "decode bytes below the weights'");
     T_CHECK(num(&phases->at[1], "cover.bytes") < 2 * body + 2 * body / 10,
             "decode bytes far above");

@@ -18,8 +18,8 @@ T_CASE(inspect, facts_of_a_gguf)
     T_EQ_STR(str(j, "model.contract"), "f16");
     T_EQ_STR(str(j, "model.quantisedText"), "0 of 57");
     T_EQ_STR(str(j, "model.layout"), "rows/1");
-    const long long mats = 8LL * (256 * 256 * 2 + 2 * 128 * 256 + 3 * 256 * 768) + 4096LL * 256;
-    const long long vecs = 8LL * (2 * 256 + 2 * 64) + 256;
+    const long long mats = 8LL * (2 * 512 * 256 + 2 * 256 * 256 + 3 * 256 * 768) + 4096LL * 256;
+    const long long vecs = 8LL * (2 * 256 + 2 * 128) + 256;
     T_EQ_INT(num(j, "model.parameters"), mats + vecs);
     T_EQ_INT(num(j, "model.tensorBytes"), 2 * mats + 4 * vecs);
     T_EQ_INT(ht_json_path(j, "model.f16Ratio")->d == 1.0, 1);
@@ -40,7 +40,7 @@ T_CASE(inspect, memory_follows_context_and_types)
 {
     ht_arena *a = arena();
     const ht_json *j = inspect(a, TALE, (ht_inspect_params){.ctx = 1000});
-    const long long pages = 32, page = 32LL * 2 * 64 * 2, kv = 8 * 2 * pages * page;
+    const long long pages = 32, page = 32LL * 2 * 128 * 2, kv = 8 * 2 * pages * page;
     T_EQ_INT(num(j, "memory.ctx"), 1000);
     T_EQ_INT(num(j, "memory.bytes.kvBytes"), kv);
     j = inspect(a, TALE, (ht_inspect_params){.ctx = 1000, .ctk = "f32"});

@@ -36,7 +36,7 @@ static void both_sources(const char *family)
 {
     char gguf[128], dir[128];
     snprintf(gguf, sizeof gguf, "%s/model.gguf", family);
-    snprintf(dir, sizeof dir, "%s/config.json", family);
+    snprintf(dir, sizeof dir, "%s/model.safetensors", family);
     char hf[300];
     snprintf(hf, sizeof hf, "%s", golden(dir));
     *strrchr(hf, '/') = 0;
@@ -120,7 +120,7 @@ static long long type_bytes(const ht_json *j, const char *type)
 T_CASE_SECONDS(pack, quantises_all_projections, 240)
 {
     ht_arena *a = arena();
-    const long long body = 8LL * (256 * 256 * 2 + 2 * 128 * 256 + 3 * 256 * 768),
+    const long long body = 8LL * (2 * 512 * 256 + 2 * 256 * 256 + 3 * 256 * 768),
                     head = 4096LL * 256;
     const char *q8 = out("q8.htpack"), *q4 = out("q4.htpack"), *all = out("all.htpack");
     const ht_json *j = pack(a, TALE, q8, (ht_pack_params){.precision = "q8"});

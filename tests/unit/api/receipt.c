@@ -117,8 +117,8 @@ T_CASE_SECONDS(receipt, bytes_grow_with_depth, 120)
     ht_gen_result_done(&r);
     r = greedy(s, ids, 100, 2);
     const long long high = num(&ht_json_get(receipt(a, s), "phases")->at[1], "bytes");
-    /* 90 more positions x 8 layers x K and V x 2 heads x 64 x 2 bytes. */
-    T_EQ_INT(high - low, 90LL * 8 * 2 * 2 * 64 * 2);
+    /* 90 more positions x 8 layers x K and V x 2 heads x 128 x 2 bytes. */
+    T_EQ_INT(high - low, 90LL * 8 * 2 * 2 * 128 * 2);
     ht_gen_result_done(&r);
     ht_session_free(s);
     ht_engine_close(e);

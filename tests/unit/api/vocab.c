@@ -117,7 +117,7 @@ T_CASE(chat, errors)
     p.tools_json = "3";
     T_ERR(ht_chat_render("x", 1, &p, &text, &n, &err), HT_EARG, err, "tools");
     p.tools_json = NULL;
-    T_ERR(ht_chat_render("{% bogus %}", 11, &p, &text, &n, &err), HT_EUNSUPPORTED, err, "bogus");
+    T_ERR(ht_chat_render("{% bogus %}", 11, &p, &text, &n, &err), HT_EFORMAT, err, "bogus");
     T_TRUE(!text);
     T_OK(ht_chat_render("{{ bos_token }}|{{ messages | length }}", 39, &p, &text, &n, &err), err);
     T_EQ_STR(text, "|0");
