@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static uint64_t n_allocs, fail_at; /* atomics: every thread allocates */
+static uint64_t n_allocs, n_live, fail_at; /* atomics: every thread allocates */
 
 void ht_alloc_fail_at(uint64_t n)
 {
@@ -18,6 +18,23 @@ void ht_alloc_fail_at(uint64_t n)
 uint64_t ht_alloc_count(void)
 {
     return __atomic_load_n(&n_allocs, __ATOMIC_RELAXED);
+}
+
+uint64_t ht_alloc_live(void)
+{
+    return __atomic_load_n(&n_live, __ATOMIC_RELAXED);
+}
+
+/* Note what an allocation gave, or that it went back. */
+static void *born(void *p)
+{
+    if (p) (void)__atomic_add_fetch(&n_live, 1, __ATOMIC_RELAXED);
+    return p;
+}
+
+static void dies(const void *p)
+{
+    if (p) (void)__atomic_sub_fetch(&n_live, 1, __ATOMIC_RELAXED);
 }
 
 /* Count one allocation; false when a test wants this one to fail. */
@@ -41,7 +58,7 @@ bool ht_add_ok(size_t a, size_t b, size_t *out)
 
 void *ht_mem_alloc(size_t n)
 {
-    return admit() ? calloc(1, n ? n : 1) : NULL;
+    return admit() ? born(calloc(1, n ? n : 1)) : NULL;
 }
 
 void *ht_mem_array(size_t count, size_t size)
@@ -52,11 +69,14 @@ void *ht_mem_array(size_t count, size_t size)
 
 void *ht_mem_resize(void *p, size_t n)
 {
-    return admit() ? realloc(p, n ? n : 1) : NULL;
+    if (!admit()) return NULL;
+    void *q = realloc(p, n ? n : 1);
+    return p ? q : born(q);
 }
 
 void ht_mem_free(void *p)
 {
+    dies(p);
     free(p);
 }
 
@@ -68,11 +88,12 @@ void *ht_page_alloc(size_t n)
     if (p == MAP_FAILED) return NULL;
     /* Only advice: without huge pages a decode step spends its time in TLB misses. */
     if (n >= (size_t)2 << 20) (void)madvise(p, n, MADV_HUGEPAGE);
-    return p;
+    return born(p);
 }
 
 void ht_page_free(void *p, size_t n)
 {
+    dies(p);
     if (p) munmap(p, n ? n : 1);
 }
 

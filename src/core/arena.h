@@ -35,4 +35,5 @@ bool ht_add_ok(size_t a, size_t b, size_t *out);
 /* Test hooks. fail_at(n): the n-th allocation from now fails (1 = next; 0 = off). */
 void ht_alloc_fail_at(uint64_t n);
 uint64_t ht_alloc_count(void);                      /* allocations so far, all threads             */
+uint64_t ht_alloc_live(void);                       /* of those that succeeded, not yet freed      */
 #endif
