@@ -170,7 +170,7 @@ HT_MUST_USE int ht_sampling_describe(const ht_sampling *, char **text, ht_err *)
 /* ---- sessions ------------------------------------------------------------------------------------ */
 enum ht_finish { HT_FINISH_NONE, HT_FINISH_STOP, HT_FINISH_EOG, HT_FINISH_LENGTH, HT_FINISH_CANCEL };
 typedef struct ht_token_event {
-    int32_t id; uint32_t pos;
+    int32_t id; uint32_t pos;        /* id -1: no token, the tail of the text that was held back    */
     const char *text; size_t len;    /* bytes now safe to show: whole code points, no stop prefix  */
     float logprob;                   /* natural log, of the distribution before sampling           */
 } ht_token_event;
@@ -198,8 +198,9 @@ HT_MUST_USE int ht_session_fork(ht_session **, const ht_session *, ht_err *);
  * common prefix is kept, the rest truncated and recomputed. */
 HT_MUST_USE int ht_session_generate(ht_session *, const int32_t *ids, size_t n, const ht_gen_params *,
                                     ht_gen_result *, ht_err *);
-/* Evaluate ids from the session's current end; want_all or a sorted list of indices into ids asks for
- * logits, delivered in order. */
+/* Evaluate ids from the session's current end. Logits are asked for by an ascending list of indices into
+ * ids (want NULL: none when n_want is 0, else all) and delivered in that order; non-zero from the
+ * function stops the call with HT_ECANCELLED. */
 typedef int (*ht_logits_fn)(void *user, uint32_t index, const float *logits, uint32_t n_vocab);
 HT_MUST_USE int ht_session_eval(ht_session *, const int32_t *ids, size_t n, const uint32_t *want,
                                 size_t n_want, ht_logits_fn, void *user, ht_err *);
