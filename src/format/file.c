@@ -102,7 +102,8 @@ int format__add_part(ht_file *f, const char *path, ht_err *e)
     return 0;
 }
 
-int format__same_size(const ht_map *m, const char *label, ht_err *e)
+/* The file still has the size it was mapped with. */
+static int same_size(const ht_map *m, const char *label, ht_err *e)
 {
     struct stat st;
     if (fstat(m->fd, &st)) return HT_FAIL(e, HT_EIO, "%s: %s", label, strerror(errno));
@@ -115,7 +116,7 @@ int format__same_size(const ht_map *m, const char *label, ht_err *e)
 int ht_file_unchanged(const ht_file *f, ht_err *e)
 {
     for (size_t i = 0; i < f->n_parts; i++) {
-        HT_TRY(format__same_size(&f->part[i], f->part_label[i], e));
+        HT_TRY(same_size(&f->part[i], f->part_label[i], e));
         if (ht_map_broken(&f->part[i]))
             return HT_FAIL(e, HT_EIO, "%s: was cut short while in use; results since then are void",
                            f->part_label[i]);
@@ -208,8 +209,8 @@ static int by_offset(const void *a, const void *b)
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
-int format__ranges(format__range *r, size_t n, uint64_t end, uint64_t align, bool exact,
-                   const char *label, ht_err *e)
+int format__ranges(format__range *r, size_t n, uint64_t end, bool exact, const char *label,
+                   ht_err *e)
 {
     uint64_t at = 0; /* where the previous one ended */
     const char *before = "the header";
@@ -226,13 +227,13 @@ int format__ranges(format__range *r, size_t n, uint64_t end, uint64_t align, boo
         if (r[i].offset < at)
             return HT_FAIL(e, HT_EFORMAT, "%s: tensor %s at offset %llu overlaps %s", label, name.s,
                            (unsigned long long)r[i].offset, format__show(before, strlen(before)).s);
-        if (exact && r[i].offset != (at + align - 1) / align * align)
+        if (exact && r[i].offset != at)
             return HT_FAIL(e, HT_EFORMAT, "%s: a hole of bytes before tensor %s at offset %llu",
                            label, name.s, (unsigned long long)r[i].offset);
         at = r[i].offset + r[i].bytes;
         before = r[i].name;
     }
-    if (exact && (at + align - 1) / align * align != end)
+    if (exact && at != end)
         return HT_FAIL(e, HT_EFORMAT, "%s: %llu bytes of data, but the tensors end at %llu", label,
                        (unsigned long long)end, (unsigned long long)at);
     return 0;

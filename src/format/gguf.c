@@ -1,8 +1,9 @@
 /* gguf.c - GGUF version 2 and 3, one file or shards, and the accessors of its metadata.
  *
- * The header is parsed from a copy whose length is not known beforehand: the parser runs on a growing
- * prefix of the file and asks for more when it meets its end. Every length is compared with what the
- * file can still hold before anything is allocated for it, so a header of k bytes costs O(k) memory. */
+ * The header is parsed from a copy whose length is not known beforehand: the parser runs on a
+ * growing prefix of the file and asks for more when it meets its end. Every length is compared with
+ * what the file can still hold before anything is allocated for it, so a header of k bytes costs
+ * O(k) memory. */
 #include "format/priv.h"
 #include <stdio.h>
 #include <string.h>
@@ -33,13 +34,13 @@ enum {
     MAX_HEADER = 1 << 30,
     MAX_KEY = 65535,
     MAX_NAME = 63,
-    MIN_KV = 8 + 1 + 4 + 1, /* least bytes of a key and its value                          */
+    MIN_KV = 8 + 1 + 4 + 1, /* least bytes of a key and its value */
     MIN_TENSOR = 8 + 1 + 4 + 8 + 4 + 8,
     MAX_ALIGN = 1 << 20,
-    NEED_MORE = 1, /* not an error: the copied prefix ends before the header does  */
+    NEED_MORE = 1, /* not an error: the copied prefix ends before the header does */
 };
 
-/* ---- cursor over the copied prefix ------------------------------------------------------------- */
+/* ---- cursor over the copied prefix ----------------------------------------------------------- */
 
 typedef struct {
     const uint8_t *p;
@@ -61,24 +62,18 @@ static int take(cursor *c, uint64_t k, const uint8_t **out, const char *what)
     c->at += k;
     return 0;
 }
-static uint64_t little(const uint8_t *p, unsigned k)
-{
-    uint64_t v = 0;
-    for (unsigned i = 0; i < k; i++) v |= (uint64_t)p[i] << 8 * i;
-    return v;
-}
 static int take_u32(cursor *c, uint32_t *out, const char *what)
 {
     const uint8_t *p;
     HT_TRY(take(c, 4, &p, what));
-    *out = (uint32_t)little(p, 4);
+    *out = (uint32_t)format__little(p, 4);
     return 0;
 }
 static int take_u64(cursor *c, uint64_t *out, const char *what)
 {
     const uint8_t *p;
     HT_TRY(take(c, 8, &p, what));
-    *out = little(p, 8);
+    *out = format__little(p, 8);
     return 0;
 }
 static int take_str(cursor *c, const char **s, uint64_t *n, const char *what)
@@ -90,12 +85,12 @@ static int take_str(cursor *c, const char **s, uint64_t *n, const char *what)
     return 0;
 }
 
-/* ---- metadata ---------------------------------------------------------------------------------- */
+/* ---- metadata -------------------------------------------------------------------------------- */
 
 /* Widen the number at p of GGUF type t. */
 static void widen(ht_meta *m, unsigned t, const uint8_t *p)
 {
-    uint64_t raw = little(p, width[t]);
+    uint64_t raw = format__little(p, width[t]);
     unsigned bits = 8u * width[t];
     m->type = meta_type[t];
     switch (meta_type[t]) {
@@ -222,7 +217,7 @@ static int take_key(cursor *c, format__gguf *g, size_t i)
     return 0;
 }
 
-/* ---- tensor directory --------------------------------------------------------------------------- */
+/* ---- tensor directory ------------------------------------------------------------------------ */
 
 static int take_name(cursor *c, format__gguf *g, size_t i)
 {
@@ -298,7 +293,7 @@ static int check_alignment(const format__gguf *g, const char *label, uint64_t *a
     return 0;
 }
 
-/* ---- header ------------------------------------------------------------------------------------- */
+/* ---- header ---------------------------------------------------------------------------------- */
 
 static int take_counts(cursor *c, format__gguf *g)
 {
@@ -403,7 +398,7 @@ int format__gguf_parse(format__gguf *g, const ht_map *m, const char *label, bool
     return rc;
 }
 
-/* ---- shards ------------------------------------------------------------------------------------- */
+/* ---- shards ---------------------------------------------------------------------------------- */
 
 static int shard_u16(const format__gguf *g, const char *key, uint64_t def, const char *label,
                      uint64_t *out, ht_err *e)
@@ -449,7 +444,7 @@ static int adopt(ht_file *f, const format__gguf *g, size_t part, ht_err *e)
     for (size_t i = 0; i < g->n_tensors; i++)
         range[i] = (format__range){g->offset[i], g->tensor[i].bytes, g->tensor[i].name};
     uint64_t room = g->n_tensors ? m->n - g->data_start : 0;
-    int rc = format__ranges(range, g->n_tensors, room, 1, false, label, e);
+    int rc = format__ranges(range, g->n_tensors, room, false, label, e);
     ht_mem_free(range);
     if (rc) return rc;
     for (size_t i = 0; i < g->n_tensors; i++) {
@@ -533,7 +528,7 @@ int format__open_gguf(ht_file *f, const ht_file_opts *opts, ht_err *e)
     return 0;
 }
 
-/* ---- accessors ---------------------------------------------------------------------------------- */
+/* ---- accessors ------------------------------------------------------------------------------- */
 
 const ht_meta *ht_file_meta(const ht_file *f, const char *key)
 {
@@ -557,7 +552,7 @@ bool ht_meta_arr_str(const ht_meta *m, size_t i, const char **s, size_t *n)
 {
     if (!m || m->type != HT_META_ARR || m->elem != HT_META_STR || i >= m->n) return false;
     const uint8_t *p = ((const format__array *)m->priv)->str[i];
-    *n = (size_t)little(p, 8);
+    *n = (size_t)format__little(p, 8);
     *s = (const char *)p + 8;
     return true;
 }

@@ -1,6 +1,7 @@
 /* gguf_check.c - metadata that later code divides by, allocates by or indexes by is bounded here,
- * before any of it happens. Keys that are absent are the reader's business; shapes against metadata are
- * checked where tensors are bound (model/bind.c), merges against tokens where the table is built. */
+ * before any of it happens. Keys that are absent are the reader's business; shapes against metadata
+ * are checked where tensors are bound (model/bind.c), merges against tokens where the table is
+ * built. */
 #include "format/priv.h"
 #include <stdio.h>
 #include <string.h>

@@ -6,20 +6,8 @@
 #include "format/priv.h"
 #include <string.h>
 
-static uint64_t align_up(uint64_t v)
-{
-    return (v + HT_PACK_ALIGN - 1) / HT_PACK_ALIGN * HT_PACK_ALIGN;
-}
-
-static uint64_t little(const uint8_t *p, unsigned k)
-{
-    uint64_t v = 0;
-    for (unsigned i = 0; i < k; i++) v |= (uint64_t)p[i] << 8 * i;
-    return v;
-}
-
-/* Digest of the prefix's first half and the header: it stands for the whole, as the header holds the
- * digest of every item and the padding between them must be zero. */
+/* Digest of the prefix's first half and the header: it stands for the whole, as the header holds
+ * the digest of every item and the padding between them must be zero. */
 int format__pack_digest(const uint8_t prefix[32], const void *header, size_t n, uint8_t out[32],
                         ht_err *e)
 {
@@ -54,7 +42,8 @@ static const char *text_of(const ht_json *item, const char *key, size_t min, siz
     return v->s;
 }
 
-/* What blobs and tensors have in common. *at: where the next item must begin, from the data's start. */
+/* What blobs and tensors have in common. *at: where the next item must begin, from the data's
+ * start. */
 static int read_item(ht_file *f, const ht_json *item, const char *what, size_t i, size_t n_members,
                      uint64_t *at, format__place *place, uint64_t *bytes, const char **name,
                      const uint8_t **sha256, ht_err *e)
@@ -87,7 +76,7 @@ static int read_item(ht_file *f, const ht_json *item, const char *what, size_t i
                        f->label, what, *name, (unsigned long long)*bytes, (unsigned long long)*at);
     *place = (format__place){f->pack_data + *at, 0};
     *sha256 = digest;
-    *at = align_up(*at + *bytes);
+    *at = format__pack_align(*at + *bytes);
     return 0;
 }
 
@@ -202,8 +191,9 @@ static int read_prefix(ht_file *f, uint8_t prefix[HT_PACK_PREFIX], size_t *heade
     if (m->n < HT_PACK_PREFIX)
         return HT_FAIL(e, HT_EFORMAT, "%s: has %zu bytes, too short for a pack", f->label, m->n);
     HT_TRY(format__pread(m->fd, prefix, HT_PACK_PREFIX, 0, f->label, e));
-    uint32_t version = (uint32_t)little(prefix + 8, 4), zero = (uint32_t)little(prefix + 12, 4);
-    uint64_t header = little(prefix + 16, 8), size = little(prefix + 24, 8);
+    uint32_t version = (uint32_t)format__little(prefix + 8, 4);
+    uint32_t zero = (uint32_t)format__little(prefix + 12, 4);
+    uint64_t header = format__little(prefix + 16, 8), size = format__little(prefix + 24, 8);
     if (memcmp(prefix, HT_PACK_MAGIC, 8)) return HT_FAIL(e, HT_EFORMAT, "%s: is no pack", f->label);
     if (version != HT_PACK_VERSION)
         return HT_FAIL(e, HT_EUNSUPPORTED,
@@ -215,15 +205,15 @@ static int read_prefix(ht_file *f, uint8_t prefix[HT_PACK_PREFIX], size_t *heade
         return HT_FAIL(e, HT_EFORMAT,
                        "%s: has %zu bytes and says %llu: it was not copied completely", f->label,
                        m->n, (unsigned long long)size);
-    if (header > FORMAT_MAX_JSON || align_up(HT_PACK_PREFIX + header) > size)
+    if (header > FORMAT_MAX_JSON || format__pack_align(HT_PACK_PREFIX + header) > size)
         return HT_FAIL(e, HT_EFORMAT, "%s: a header of %llu bytes in a file of %llu", f->label,
                        (unsigned long long)header, (unsigned long long)size);
     *header_bytes = (size_t)header;
     return 0;
 }
 
-/* The header's tree, its digest checked first: what follows may trust that a writer made it, not that
- * the writer was honest. */
+/* The header's tree, its digest checked first: what follows may trust that a writer made it, not
+ * that the writer was honest. */
 static int read_header(ht_file *f, ht_err *e)
 {
     uint8_t prefix[HT_PACK_PREFIX];
@@ -243,7 +233,7 @@ static int read_header(ht_file *f, ht_err *e)
     ht_mem_free(text);
     if (rc) return rc;
     f->header = tree;
-    f->pack_data = align_up(HT_PACK_PREFIX + n);
+    f->pack_data = format__pack_align(HT_PACK_PREFIX + n);
     return 0;
 }
 

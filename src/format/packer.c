@@ -1,5 +1,5 @@
-/* packer.c - writing a HeteroPack. Sizes decide offsets, so the header's length is known once all is
- * declared: item data goes straight to its place in a temporary file, hashed on the way, and the
+/* packer.c - writing a HeteroPack. Sizes decide offsets, so the header's length is known once all
+ * is declared: item data goes straight to its place in a temporary file, hashed on the way, and the
  * header with the digests is written last. */
 #include "core/hash.h"
 #include "format/pack.h"
@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 typedef struct {
-    ht_tensor t;     /* name and bytes for a blob                                 */
-    const char *rep; /* NULL: a blob                                              */
+    ht_tensor t;     /* name and bytes for a blob */
+    const char *rep; /* NULL: a blob */
     const void *blob;
-    uint64_t offset; /* from the data's start                                     */
+    uint64_t offset; /* from the data's start */
     uint8_t sha256[32];
 } item;
 
@@ -24,14 +24,14 @@ struct ht_packer {
     const char *path, *tmp;
     char label[FORMAT_LABEL];
     int fd;
-    ht_json *model;
+    ht_buf model; /* canonical text */
     item *item;
     size_t n, cap, n_blobs;
-    bool started;       /* declarations are over                                     */
-    uint64_t data, end; /* data section: where it begins, its length                 */
+    bool started;       /* declarations are over */
+    uint64_t data, end; /* data section: where it begins, its length */
     size_t header_bytes;
     size_t at;
-    uint64_t done; /* item being written, its bytes so far                      */
+    uint64_t done; /* item being written, its bytes so far */
     ht_sha256 *hash;
 };
 
@@ -44,11 +44,6 @@ static int no_memory(const ht_packer *p, ht_err *e)
 {
     return HT_FAIL(e, HT_ENOMEM, "%s: no memory to write the pack", p->label);
 }
-static uint64_t align_up(uint64_t v)
-{
-    return (v + HT_PACK_ALIGN - 1) / HT_PACK_ALIGN * HT_PACK_ALIGN;
-}
-
 int ht_packer_new(ht_packer **out, const char *path, ht_err *e)
 {
     *out = NULL;
@@ -56,6 +51,7 @@ int ht_packer_new(ht_packer **out, const char *path, ht_err *e)
     ht_packer *p = ht_mem_alloc(sizeof *p);
     if (!p) return HT_FAIL(e, HT_ENOMEM, "no memory to write a pack");
     p->fd = -1;
+    ht_buf_init(&p->model, FORMAT_MAX_JSON);
     format__label(p->label, path);
     int rc = ht_arena_new(&p->arena, 0, e);
     if (!rc) {
@@ -83,25 +79,23 @@ void ht_packer_abort(ht_packer *p)
     if (p->fd >= 0) close(p->fd);
     if (p->tmp) unlink(p->tmp);
     ht_sha256_free(p->hash);
+    ht_buf_done(&p->model);
     ht_mem_free(p->item);
     ht_arena_free(p->arena);
     ht_mem_free(p);
 }
 
-/* ---- declarations ------------------------------------------------------------------------------ */
+/* ---- declarations ---------------------------------------------------------------------------- */
 
 int ht_packer_header(ht_packer *p, const ht_json *model, ht_err *e)
 {
-    ht_buf b;
-    if (p->started || p->model)
+    if (p->started || p->model.p)
         return HT_FAIL(e, HT_EARG, "%s: the model header was given twice or after data", p->label);
     if (!model || model->type != HT_JOBJ)
         return HT_FAIL(e, HT_EARG, "%s: the model header is not an object", p->label);
-    ht_buf_init(&b, FORMAT_MAX_JSON);
-    int rc = ht_json_write(model, HT_JSON_CANON, &b, e);
-    if (!rc) rc = ht_buf_ok(&b, "the model header", e);
-    if (!rc) rc = ht_json_parse(p->arena, b.p, b.n, HT_JSON_CANON, p->label, &p->model, e);
-    ht_buf_done(&b);
+    int rc = ht_json_write(model, HT_JSON_CANON, &p->model, e);
+    if (!rc) rc = ht_buf_ok(&p->model, "the model header", e);
+    if (rc) ht_buf_done(&p->model);
     return rc;
 }
 
@@ -170,57 +164,52 @@ int ht_packer_tensor(ht_packer *p, const char *name, const char *rep, int type, 
     return 0;
 }
 
-/* ---- header ------------------------------------------------------------------------------------- */
+/* ---- header ---------------------------------------------------------------------------------- */
 
-static void add_int(ht_arena *a, ht_json *o, const char *key, uint64_t v)
-{
-    ht_json_add(a, o, key, ht_json_new_int(a, (int64_t)v));
-}
-static void add_text(ht_arena *a, ht_json *o, const char *key, const char *s)
-{
-    ht_json_add(a, o, key, ht_json_new_str(a, s, strlen(s)));
-}
-
-static ht_json *item_json(ht_arena *a, const item *it)
+/* Members in the order of the canonical form: by name. */
+static void write_item(ht_jw *w, const item *it)
 {
     char hex[65];
-    ht_json *o = ht_json_new(a, HT_JOBJ);
     ht_hex(it->sha256, 32, hex);
-    add_text(a, o, "name", it->t.name);
-    add_int(a, o, "offset", it->offset);
-    add_int(a, o, "bytes", it->t.bytes);
-    add_text(a, o, "sha256", hex);
-    if (!it->rep) return o;
-    ht_json *dims = ht_json_new(a, HT_JARR);
-    for (unsigned i = 0; i < it->t.n_dims; i++)
-        ht_json_push(a, dims, ht_json_new_int(a, (int64_t)it->t.dim[i]));
-    ht_json_add(a, o, "dims", dims);
-    add_text(a, o, "rep", it->rep);
-    add_text(a, o, "type", ht_types[it->t.type].name);
-    add_text(a, o, "layout", ht_layout_name(it->t.layout));
-    return o;
+    ht_jw_obj(w);
+    ht_jw_kuint(w, "bytes", it->t.bytes);
+    if (it->rep) {
+        ht_jw_key(w, "dims");
+        ht_jw_arr(w);
+        for (unsigned i = 0; i < it->t.n_dims; i++) ht_jw_uint(w, it->t.dim[i]);
+        ht_jw_end(w, ']');
+        ht_jw_kstr(w, "layout", ht_layout_name(it->t.layout));
+    }
+    ht_jw_kstr(w, "name", it->t.name);
+    ht_jw_kuint(w, "offset", it->offset);
+    if (it->rep) ht_jw_kstr(w, "rep", it->rep);
+    ht_jw_kstr(w, "sha256", hex);
+    if (it->rep) ht_jw_kstr(w, "type", ht_types[it->t.type].name);
+    ht_jw_end(w, '}');
 }
 
 /* The header as text; digests not yet known are zeros, so that its length is the same both times. */
 static int write_header(const ht_packer *p, ht_buf *b, ht_err *e)
 {
-    ht_arena *a;
-    HT_TRY(ht_arena_new(&a, 0, e));
-    ht_json *h = ht_json_new(a, HT_JOBJ), *blobs = ht_json_new(a, HT_JARR);
-    ht_json *tensors = ht_json_new(a, HT_JARR);
-    for (size_t i = 0; i < p->n; i++)
-        ht_json_push(a, i < p->n_blobs ? blobs : tensors, item_json(a, &p->item[i]));
-    add_text(a, h, "format", "heteropack");
-    ht_json_add(a, h, "model", p->model);
-    ht_json_add(a, h, "blobs", blobs);
-    ht_json_add(a, h, "tensors", tensors);
-    int rc = h ? ht_json_write(h, HT_JSON_CANON, b, e) : no_memory(p, e);
-    if (!rc) rc = ht_buf_ok(b, "the pack's header", e);
-    ht_arena_free(a);
-    return rc;
+    ht_jw w;
+    ht_jw_init(&w, b, HT_JSON_CANON);
+    ht_jw_obj(&w);
+    ht_jw_key(&w, "blobs");
+    ht_jw_arr(&w);
+    for (size_t i = 0; i < p->n_blobs; i++) write_item(&w, &p->item[i]);
+    ht_jw_end(&w, ']');
+    ht_jw_kstr(&w, "format", "heteropack");
+    ht_jw_key(&w, "model");
+    ht_jw_raw(&w, p->model.p, p->model.n);
+    ht_jw_key(&w, "tensors");
+    ht_jw_arr(&w);
+    for (size_t i = p->n_blobs; i < p->n; i++) write_item(&w, &p->item[i]);
+    ht_jw_end(&w, ']');
+    ht_jw_end(&w, '}');
+    return ht_buf_ok(b, "the pack's header", e);
 }
 
-/* ---- data --------------------------------------------------------------------------------------- */
+/* ---- data ------------------------------------------------------------------------------------ */
 
 static int put(const ht_packer *p, const void *data, size_t n, uint64_t offset, ht_err *e)
 {
@@ -272,17 +261,17 @@ static int check_names(const ht_packer *p, ht_err *e)
 static int start(ht_packer *p, ht_err *e)
 {
     ht_buf b;
-    if (!p->model) return HT_FAIL(e, HT_EARG, "%s: no model header was given", p->label);
+    if (!p->model.p) return HT_FAIL(e, HT_EARG, "%s: no model header was given", p->label);
     HT_TRY(check_names(p, e));
     p->end = 0;
     for (size_t i = 0; i < p->n; i++) {
         p->item[i].offset = p->end;
-        p->end = align_up(p->end + p->item[i].t.bytes);
+        p->end = format__pack_align(p->end + p->item[i].t.bytes);
     }
     ht_buf_init(&b, FORMAT_MAX_JSON);
     int rc = write_header(p, &b, e);
     p->header_bytes = b.n;
-    p->data = align_up(HT_PACK_PREFIX + b.n);
+    p->data = format__pack_align(HT_PACK_PREFIX + b.n);
     ht_buf_done(&b);
     if (rc) return rc;
     p->started = true;

@@ -6,15 +6,15 @@
 #ifndef HT_FORMAT_PRIV_H
 #define HT_FORMAT_PRIV_H
 #include "core/arena.h"
-#include "format/file.h"
+#include "format/pack.h"
 
 enum {
-    FORMAT_MAX_PARTS = 4096,          /* shards of one model; each holds a file descriptor         */
-    FORMAT_MAX_TENSORS = 1 << 20,     /* DeepSeek-V3 with split experts has about 47,000           */
-    FORMAT_MAX_KEYS = 1 << 16,        /* GGUF files have about 40                                  */
-    FORMAT_MAX_JSON = 256 << 20,      /* bytes of a JSON document; tokenizer.json has 11 MB        */
-    FORMAT_MAX_TEMPLATE = 4 << 20,    /* bytes of a chat template; the longest known has 0.02 MB   */
-    FORMAT_LABEL = 96,                /* room for a file's name in messages                        */
+    FORMAT_MAX_PARTS = 4096,          /* shards of one model; each holds a file descriptor        */
+    FORMAT_MAX_TENSORS = 1 << 20,     /* DeepSeek-V3 with split experts has about 47,000          */
+    FORMAT_MAX_KEYS = 1 << 16,        /* GGUF files have about 40                                 */
+    FORMAT_MAX_JSON = 256 << 20,      /* bytes of a JSON document; tokenizer.json has 11 MB       */
+    FORMAT_MAX_TEMPLATE = 4 << 20,    /* bytes of a chat template; the longest known has 0.02 MB  */
+    FORMAT_LABEL = 96,                /* room for a file's name in messages                       */
 };
 
 /* Names to positions, without duplicates: open addressing, at most half full. */
@@ -34,63 +34,76 @@ typedef struct { uint64_t offset; uint32_t part; } format__place;
 
 /* Numbers or strings of a GGUF array; ht_meta.priv. */
 typedef struct {
-    const uint8_t *p;                 /* first element in the header copy                          */
-    const uint8_t *const *str;        /* strings: each one's length prefix                         */
-    uint8_t gguf_type;                /* of the elements                                           */
+    const uint8_t *p;                 /* first element in the header copy                         */
+    const uint8_t *const *str;        /* strings: each one's length prefix                        */
+    uint8_t gguf_type;                /* of the elements                                          */
 } format__array;
 
 /* The parsed header of one GGUF file. */
 typedef struct {
-    uint8_t *copy;                    /* ht_mem: bytes [0, header) and a little more               */
+    uint8_t *copy;                    /* ht_mem: bytes [0, header) and a little more              */
     ht_arena *arena;
     size_t n_meta, n_tensors;
     const char **key;
     ht_meta *meta;
     format__names keys;
-    ht_tensor *tensor;                /* data not yet set                                          */
-    uint64_t *offset;                 /* of each tensor, from data_start                           */
+    ht_tensor *tensor;                /* data not yet set                                         */
+    uint64_t *offset;                 /* of each tensor, from data_start                          */
     uint64_t data_start;
 } format__gguf;
 
-typedef struct { const char *name; const void *p; size_t n; const uint8_t *sha256; format__place at; }
-format__blob;
+typedef struct {
+    const char *name; const void *p; size_t n;
+    const uint8_t *sha256; format__place at;
+} format__blob;
 
 struct ht_file {
     enum ht_file_kind kind;
     ht_arena *arena;
     const char *path;
-    char label[FORMAT_LABEL];         /* the path, or its end, for messages                        */
+    char label[FORMAT_LABEL];         /* the path, or its end, for messages                       */
     uint64_t bytes;
-    ht_map *part; char (*part_label)[FORMAT_LABEL]; size_t n_parts, parts_cap;   /* ht_mem       */
+    ht_map *part; char (*part_label)[FORMAT_LABEL]; size_t n_parts, parts_cap;   /* ht_mem      */
     size_t n_tensors;
-    ht_tensor *tensor; format__place *place;      /* [n_tensors]                                   */
-    format__names names;              /* main representations                                      */
-    format__gguf gguf;                /* first shard                                               */
+    ht_tensor *tensor; format__place *place;      /* [n_tensors]                                  */
+    format__names names;              /* main representations                                     */
+    format__gguf gguf;                /* first shard                                              */
     const ht_json *config, *generation_config, *tokenizer, *tokenizer_config, *header;
     const char *tmpl; size_t tmpl_n;
-    format__blob *blob; size_t n_blobs;           /* pack                                          */
-    const char **rep; format__names reps;         /* pack: representation of each tensor; name NUL rep */
+    format__blob *blob; size_t n_blobs;           /* pack                                         */
+    const char **rep;                 /* pack: representation of each tensor                      */
+    format__names reps;               /* pack: name NUL rep                                       */
     uint8_t pack_sha256[32];
-    uint64_t pack_data;               /* pack: where the data section begins                       */
+    uint64_t pack_data;               /* pack: where the data section begins                      */
 };
 
+/* The little-endian number of k bytes at p, k <= 8. */
+static inline uint64_t format__little(const uint8_t *p, unsigned k)
+{
+    uint64_t v = 0;
+    for (unsigned i = 0; i < k; i++) v |= (uint64_t)p[i] << 8 * i;
+    return v;
+}
+/* Where the next item of a pack begins. */
+static inline uint64_t format__pack_align(uint64_t v)
+{
+    return (v + HT_PACK_ALIGN - 1) / HT_PACK_ALIGN * HT_PACK_ALIGN;
+}
 /* Name of a path for messages: all of it, or "..." and its end. */
 void format__label(char out[FORMAT_LABEL], const char *path);
 /* Exactly n bytes at offset; a shorter file is HT_EIO. */
-HT_MUST_USE int format__pread(int fd, void *buf, size_t n, uint64_t offset, const char *label, ht_err *);
+HT_MUST_USE int format__pread(int fd, void *buf, size_t n, uint64_t offset, const char *label,
+                              ht_err *);
 /* Map one more part; its index is f->n_parts - 1. */
 HT_MUST_USE int format__add_part(ht_file *, const char *path, ht_err *);
-/* The file still has the size it was mapped with. */
-HT_MUST_USE int format__same_size(const ht_map *, const char *label, ht_err *);
 /* Room for n tensors in f->tensor, f->place and f->names. */
 HT_MUST_USE int format__tensors(ht_file *, size_t n, ht_err *);
 /* Bytes of a tensor: product of dims in blocks of its type and layout. Sets t->bytes; label and the
  * tensor's name are for the message. */
 HT_MUST_USE int format__size(ht_tensor *, const char *label, ht_err *);
-/* Every range lies in [0, end) and no two overlap; exact: they leave no hole either, and padding (to
- * a multiple of `align`) is all there is between them. what: "tensor". */
+/* Every tensor's range lies in [0, end) and no two overlap; exact: nor is any byte left over. Sorts. */
 typedef struct { uint64_t offset, bytes; const char *name; } format__range;
-HT_MUST_USE int format__ranges(format__range *, size_t n, uint64_t end, uint64_t align, bool exact,
+HT_MUST_USE int format__ranges(format__range *, size_t n, uint64_t end, bool exact,
                                const char *label, ht_err *);
 /* A name fit for a message: at most 63 bytes of it, unprintable ones as '?'. Used as show(..).s. */
 typedef struct { char s[64]; } format__shown;
@@ -101,13 +114,14 @@ HT_MUST_USE int format__json(ht_file *, const char *path, const ht_json **out, h
 void format__template_of(const ht_json *tokenizer_config, const char **s, size_t *n);
 
 HT_MUST_USE int format__open_gguf(ht_file *, const ht_file_opts *, ht_err *);
-HT_MUST_USE int format__gguf_parse(format__gguf *, const ht_map *, const char *label, bool vocab_only,
-                                   ht_err *);
+HT_MUST_USE int format__gguf_parse(format__gguf *, const ht_map *, const char *label,
+                                   bool vocab_only, ht_err *);
 void format__gguf_done(format__gguf *);
 /* Values that other code would divide by, allocate by or index by (import-rules.md 7). */
 HT_MUST_USE int format__gguf_check(const ht_file *, ht_err *);
 HT_MUST_USE int format__open_hf(ht_file *, const ht_file_opts *, ht_err *);
-/* The checked header of a mapped safetensors file: an object of tensors, and where their data begins. */
+/* The checked header of a mapped safetensors file: an object of tensors, and where their data
+ * begins. */
 HT_MUST_USE int format__st_header(ht_file *, size_t part, const ht_json **header, uint64_t *data,
                                   ht_err *);
 /* Append the header's tensors to f->tensor (room is the caller's business); n_tensors grows. */

@@ -1,4 +1,5 @@
-/* safetensors.c - one safetensors file: eight bytes of length, a JSON header, data without holes. */
+/* safetensors.c - one safetensors file: eight bytes of length, a JSON header, data without
+ * holes. */
 #include "format/priv.h"
 #include <string.h>
 
@@ -20,13 +21,12 @@ int format__st_header(ht_file *f, size_t part, const ht_json **header, uint64_t 
     const ht_map *m = &f->part[part];
     const char *label = f->part_label[part];
     uint8_t len[8];
-    uint64_t n = 0;
     ht_json *tree;
     if (m->n < sizeof len)
         return HT_FAIL(e, HT_EFORMAT, "%s: has %zu bytes, too short for a safetensors file", label,
                        m->n);
     HT_TRY(format__pread(m->fd, len, sizeof len, 0, label, e));
-    for (unsigned i = 0; i < sizeof len; i++) n |= (uint64_t)len[i] << 8 * i;
+    uint64_t n = format__little(len, sizeof len);
     if (n > MAX_HEADER || n > m->n - sizeof len)
         return HT_FAIL(e, HT_EFORMAT,
                        "%s: the header's length is given as %llu, the file has %zu bytes "
@@ -132,7 +132,7 @@ int format__st_tensors(ht_file *f, size_t part, const ht_json *header, uint64_t 
                          format__show(t->name, v->key_n).s);
         else f->n_tensors++;
     }
-    if (!rc) rc = format__ranges(range, n, f->part[part].n - data, 1, true, label, e);
+    if (!rc) rc = format__ranges(range, n, f->part[part].n - data, true, label, e);
     ht_mem_free(range);
     return rc;
 }

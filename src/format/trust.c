@@ -1,5 +1,5 @@
-/* trust.c - see trust.h. A line is "sha256 dev ino size mtime_ns ctime_ns", all but the first decimal.
- * The file is replaced whole by rename, so that two processes lose at most an entry. */
+/* trust.c - see trust.h. A line is "sha256 dev ino size mtime_ns ctime_ns", all but the first
+ * decimal. The file is replaced whole by rename, so that two processes lose at most an entry. */
 #include "format/trust.h"
 #include "core/buf.h"
 #include "core/hash.h"

@@ -1,7 +1,8 @@
-/* trust.h - which packs need not be hashed again: a text file in the user's cache directory with one
- * line per pack that was verified once. A pack is trusted while it is the same file (device, inode,
- * size, modification and change time in ns) with the same digest. The list is advice to save time: a
- * list that cannot be read trusts nothing, one that cannot be written costs a hash next time. */
+/* trust.h - which packs need not be hashed again: a text file in the user's cache directory with
+ * one line per pack that was verified once. A pack is trusted while it is the same file (device,
+ * inode, size, modification and change time in ns) with the same digest. The list is advice to save
+ * time: a list that cannot be read trusts nothing, one that cannot be written costs a hash next
+ * time. */
 #ifndef HT_FORMAT_TRUST_H
 #define HT_FORMAT_TRUST_H
 #include "format/file.h"

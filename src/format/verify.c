@@ -1,5 +1,6 @@
 /* verify.c - reading everything once: digests, zero padding, finite weights. Through pread and one
- * buffer, so that a file cut short meanwhile is an error and the page cache is all that is touched. */
+ * buffer, so that a file cut short meanwhile is an error and the page cache is all that is
+ * touched. */
 #include "core/hash.h"
 #include "format/pack.h"
 #include "format/priv.h"
@@ -13,8 +14,8 @@ typedef struct {
     ht_progress_fn progress;
     void *user;
     uint64_t done, total;
-    uint8_t *chunk; /* [CHUNK]                                                   */
-    float *value;   /* [ELEMENTS]                                                */
+    uint8_t *chunk; /* [CHUNK] */
+    float *value;   /* [ELEMENTS] */
     ht_err *e;
 } pass;
 
@@ -97,9 +98,8 @@ static int verify_pack(pass *v)
 {
     const ht_file *f = v->f;
     uint8_t length[8];
-    uint64_t at = 0;
     HT_TRY(format__pread(f->part[0].fd, length, sizeof length, 16, f->label, v->e));
-    for (unsigned i = 0; i < 8; i++) at |= (uint64_t)length[i] << 8 * i;
+    uint64_t at = format__little(length, sizeof length);
     if (at > f->pack_data - HT_PACK_PREFIX)
         return HT_FAIL(v->e, HT_EFORMAT, "%s: the header has changed since the pack was opened",
                        f->label);

@@ -1,6 +1,7 @@
-/* blocks.h - byte layouts of the block formats (ggml's, as GGUF stores them) and the few scalar steps
- * that every codec shares. All members are byte arrays: a block may lie at any address. Numbers are
- * little-endian; so must the host be. In the drawings "lo" is the low nibble of a byte. */
+/* blocks.h - byte layouts of the block formats (ggml's, as GGUF stores them) and the few scalar
+ * steps that every codec shares. All members are byte arrays: a block may lie at any address.
+ * Numbers are little-endian; so must the host be. In the drawings "lo" is the low nibble of a
+ * byte. */
 #ifndef HT_QUANT_BLOCKS_H
 #define HT_QUANT_BLOCKS_H
 #include "quant/quant.h"
@@ -119,8 +120,9 @@ static inline int ht_clamp(int v, int lo, int hi)
     return v < lo ? lo : v > hi ? hi : v;
 }
 
-/* Six-bit scale and minimum of group j (0..7) of q4_k and q5_k. Bytes 0-3: sc of 0-3; 4-7: m of 0-3;
- * 8-11: low nibbles sc of 4-7, high nibbles m of 4-7, whose top two bits sit above those of 0-3. */
+/* Six-bit scale and minimum of group j (0..7) of q4_k and q5_k. Bytes 0-3: sc of 0-3; 4-7: m of
+ * 0-3; 8-11: low nibbles sc of 4-7, high nibbles m of 4-7, whose top two bits sit above those of
+ * 0-3. */
 static inline void ht_q4k_scale(const uint8_t sc[12], int j, int *scale, int *min)
 {
     if (j < 4) {

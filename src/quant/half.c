@@ -9,8 +9,8 @@ float ht_f16_to_f32(uint16_t h)
         uint32_t quiet = mag > 0x7c00 ? 0x400000 : 0;
         return ht_bits_f32(sign | 0x7f800000 | (mag & 0x3ff) << 13 | quiet);
     }
-    /* With the mantissa moved into place the value is short by the difference of the exponent biases,
-     * 127-15; multiplying by 2^112 is exact, for subnormal halves too. */
+    /* With the mantissa moved into place the value is short by the difference of the exponent
+     * biases, 127-15; multiplying by 2^112 is exact, for subnormal halves too. */
     return ht_bits_f32(sign | ht_f32_bits(ht_bits_f32(mag << 13) * 0x1p112f));
 }
 
@@ -24,7 +24,7 @@ uint16_t ht_f32_to_f16(float f)
     } else if (mag >= 0x38800000) { /* 2^-14 and more: rebias, round; 65520 carries into infinity */
         mag -= (uint32_t)112 << 23;
         h = (mag + 0xfff + (mag >> 13 & 1)) >> 13;
-    } else { /* beside 0.5 a float's last place is 2^-24, the smallest half: the sum does the rounding */
+    } else { /* beside 0.5 a float's last place is 2^-24, the smallest half: the sum rounds */
         h = ht_f32_bits(ht_bits_f32(mag) + 0.5f) - 0x3f000000;
     }
     return (uint16_t)(sign | h);

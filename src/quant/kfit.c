@@ -1,5 +1,5 @@
-/* kfit.c - scale searches of the K-quant encoders. The measure and the order of the sums are those of
- * ggml's reference quantiser without an importance matrix (make_qkx2, make_qx, make_q3), so that
+/* kfit.c - scale searches of the K-quant encoders. The measure and the order of the sums are those
+ * of ggml's reference quantiser without an importance matrix (make_qkx2, make_qx, make_q3), so that
  * packs made here have the bytes other programs would write. */
 #include "quant/kfit.h"
 #include "quant/blocks.h"

@@ -11,8 +11,9 @@ typedef struct {
     int n_steps;
     bool absolute; /* weigh |error|, not error^2                                           */
 } ht_kfit;
-/* x ~ scale*level - *min with scale, *min >= 0: the least weighted error over the tried ranges, each
- * with the least-squares scale and minimum of its levels. x, weight, level [n]. Returns scale. */
+/* x ~ scale*level - *min with scale, *min >= 0: the least weighted error over the tried ranges,
+ * each with the least-squares scale and minimum of its levels. x, weight, level [n]. Returns
+ * scale. */
 float quant__fit_affine(const ht_kfit *, const float *x, const float *weight, uint8_t *level,
                         float *min);
 /* x ~ scale*(level - nmax), level 0..2*nmax-1: the least x^2-weighted squared error over 19 ranges.

@@ -1,7 +1,7 @@
 /* kquant.c - the super-blocks of 256 elements: Q2_K, Q3_K, Q4_K, Q5_K, Q6_K.
  *
- * Decoding: the group's scale d*sc has at most 11+7 significant bits and times a level of at most six
- * bits still fits float32, so the products are exact; formats with a minimum round once, at the
+ * Decoding: the group's scale d*sc has at most 11+7 significant bits and times a level of at most
+ * six bits still fits float32, so the products are exact; formats with a minimum round once, at the
  * subtraction. Encoding: fit each group (kfit.c), quantise the groups' scales against the largest,
  * then choose the levels again for the scales as they will be read back. */
 #include "quant/blocks.h"

@@ -1,9 +1,9 @@
 /* plain.c - the formats of 32 elements with one linear scale: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, and the
  * int8 activations of --act q8.
  *
- * Decoding: d (11 significant bits) times q (at most 8) is exact in float32, so d*q needs no rounding
- * and d*q + m exactly one, with or without a fused multiply-add.
- * Encoding gives the bytes of ggml's reference quantiser: the same operations in the same order. */
+ * Decoding: d (11 significant bits) times q (at most 8) is exact in float32, so d*q needs no
+ * rounding and d*q + m exactly one, with or without a fused multiply-add. Encoding gives the bytes
+ * of ggml's reference quantiser: the same operations in the same order. */
 #include "quant/blocks.h"
 
 /* v towards zero as int8, for the small v of the quantisers. Where 1/d overflowed (a block whose
@@ -186,8 +186,8 @@ void quant__enc_q5_1(const float *src, void *dst, size_t n)
     }
 }
 
-/* Ties to even, as the vector conversion instructions round. NaN counts as -127. A group whose scale
- * is too small to have a reciprocal is zero. */
+/* Ties to even, as the vector conversion instructions round. NaN counts as -127. A group whose
+ * scale is too small to have a reciprocal is zero. */
 void ht_act_q8(const float *x, size_t n, int8_t *q, float *d, int32_t *sum)
 {
     for (size_t g = 0; g < n / HT_QK; g++, x += HT_QK, q += HT_QK) {

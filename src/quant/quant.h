@@ -11,31 +11,31 @@ enum ht_type {
 };
 /* How the blocks of a [rows,cols] tensor lie in memory. */
 enum ht_layout {
-    HT_LAYOUT_ROWS,           /* "rows/1": row after row, blocks in order: GGUF's own              */
-    HT_LAYOUT_R16,            /* "r16/1": 16 rows interleaved, see r16.h; what cpu kernels read     */
+    HT_LAYOUT_ROWS,           /* "rows/1": row after row, blocks in order: GGUF's own             */
+    HT_LAYOUT_R16,            /* "r16/1": 16 rows interleaved, see r16.h; what cpu kernels read   */
     HT_LAYOUTS
 };
 typedef struct {
-    const char *name;         /* "q4_0"                                                            */
-    uint32_t ggml;            /* GGUF's type number                                                */
-    uint16_t block, bytes;    /* elements and bytes of a block                                     */
-    void (*decode)(const void *src, float *dst, size_t n);        /* n: a multiple of block          */
-    void (*encode)(const float *src, void *dst, size_t n);        /* NULL: decode only               */
+    const char *name;         /* "q4_0"                                                           */
+    uint32_t ggml;            /* GGUF's type number                                               */
+    uint16_t block, bytes;    /* elements and bytes of a block                                    */
+    void (*decode)(const void *src, float *dst, size_t n);        /* n: a multiple of block       */
+    void (*encode)(const float *src, void *dst, size_t n);        /* NULL: decode only            */
 } ht_type_info;
 extern const ht_type_info ht_types[HT_TYPES];
-const ht_type_info *ht_type_of(int type);              /* NULL when out of range                   */
-int ht_type_by_name(const char *name);                 /* -1: none                                 */
-int ht_type_by_ggml(uint32_t ggml);                    /* -1: unsupported                          */
-const char *ht_ggml_name(uint32_t ggml);               /* "IQ2_XXS" for messages; "type 99"         */
-const char *ht_layout_name(int layout);                /* "rows/1"                                 */
-int ht_layout_by_name(const char *name);               /* -1: unknown                              */
+const ht_type_info *ht_type_of(int type);              /* NULL when out of range                  */
+int ht_type_by_name(const char *name);                 /* -1: none                                */
+int ht_type_by_ggml(uint32_t ggml);                    /* -1: unsupported                         */
+const char *ht_ggml_name(uint32_t ggml);               /* "IQ2_XXS" for messages; "type 99"       */
+const char *ht_layout_name(int layout);                /* "rows/1"                                */
+int ht_layout_by_name(const char *name);               /* -1: unknown                             */
 /* Bytes of one row of cols elements (cols a multiple of the block); false on overflow or misfit. */
 bool ht_row_bytes(int type, uint64_t cols, uint64_t *out);
 
 float ht_f16_to_f32(uint16_t);
-uint16_t ht_f32_to_f16(float);                         /* round to nearest even                    */
+uint16_t ht_f32_to_f16(float);                         /* round to nearest even                   */
 float ht_bf16_to_f32(uint16_t);
-uint16_t ht_f32_to_bf16(float);                        /* round to nearest even, NaN kept          */
+uint16_t ht_f32_to_bf16(float);                        /* round to nearest even, NaN kept         */
 
 /* Activation quantisation of --act q8: groups of 32, symmetric int8, d = amax/127 kept in f32.
  * x [n] -> q [n], d [n/32], sum [n/32] = sum of q of the group. n a multiple of 32. */

@@ -3,8 +3,8 @@
 
     make_malformed.py OUTDIR
 
-Standard library only. tests/unit/format/malformed.c names, for each file, the code and the words of the
-message it must give. Files called good_* are the base that the others break, and must open.
+Standard library only. tests/unit/format/malformed.c names, for each file, the code and the words
+of the message it must give. Files called good_* are the base that the others break; they open.
 """
 import hashlib
 import json
@@ -13,8 +13,8 @@ import struct
 import sys
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STR, ARR, U64, I64, F64 = range(13)
-FMT = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "B", U64: "Q", I64: "q",
-       F64: "d"}
+FMT = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "B", U64: "Q",
+       I64: "q", F64: "d"}
 
 
 def text(s):
@@ -249,7 +249,8 @@ def hf_files():
                    "generation_config.json": js({"eos_token_id": [1, 2]}),
                    "tokenizer.json": js({"model": {"vocab": {"a": 0}}}),
                    "tokenizer_config.json": js({"chat_template": [
-                       {"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]})}
+                       {"name": "tool_use", "template": "T"},
+                       {"name": "default", "template": "D"}]})}
     yield "good_sharded", {**both, "model.safetensors.index.json": js(index),
                            "chat_template.jinja": b"J"}
     yield "good_template_json", {"config.json": js(CONFIG), "model.safetensors": good,
@@ -290,8 +291,8 @@ def pack(edit=None, header=None, data=None, version=1, size=None, digest=None, z
     body = pad(blob) + pad(w) + pad(v) + pad(alt)
 
     def item(name, at, b, **more):
-        return {"name": name, "offset": at, "bytes": len(b), "sha256": hashlib.sha256(b).hexdigest(),
-                **more}
+        return {"name": name, "offset": at, "bytes": len(b),
+                "sha256": hashlib.sha256(b).hexdigest(), **more}
 
     rows = {"layout": "rows/1"}
     h = {"blobs": [item("template", 0, blob)], "format": "heteropack", "model": {"arch": "llama"},

@@ -34,7 +34,7 @@ def inputs():
     add(np.zeros(256))
     add(np.full(256, -0.0))
     add(np.where(np.arange(256) % 2 == 0, 0.0, -0.0))
-    # Exact ties of every linear format: multiples of half a step, largest magnitude negative/positive.
+    # Exact ties of every linear format: multiples of half a step, the largest of either sign.
     add(np.tile((np.arange(32) - 16) / 2.0, 8))
     add(np.tile(-(np.arange(32) - 16) / 2.0, 8))
     add(np.tile(np.concatenate([[127.0, -127.0], (np.arange(30) - 15) + 0.5]), 8))
@@ -81,13 +81,15 @@ def main():
         n = x.size
         enc = np.zeros(n // block * size, np.uint8)
         getattr(lib, f"quantize_row_{name}_ref")(
-            x.ctypes.data_as(ctypes.c_void_p), enc.ctypes.data_as(ctypes.c_void_p), ctypes.c_int64(n))
+            x.ctypes.data_as(ctypes.c_void_p), enc.ctypes.data_as(ctypes.c_void_p),
+            ctypes.c_int64(n))
         low = name.lower()
         enc.tofile(f"{out}/{low}.enc")
         count = 2048 // block
         blk = rng.integers(0, 256, (count, size), dtype=np.uint8)
         for at in scales:
-            d = (rng.standard_normal(count) * np.exp2(rng.integers(-20, 4, count))).astype(np.float16)
+            d = rng.standard_normal(count) * np.exp2(rng.integers(-20, 4, count))
+            d = d.astype(np.float16)
             d[0], d[1] = np.float16(-0.0), np.float16(6e-8)
             blk[:, at:at + 2] = d.view(np.uint8).reshape(count, 2)
         if name == "mxfp4":

@@ -1,5 +1,5 @@
-/* malformed.c - one crafted file per rule (tests/data/make_malformed.py): each is refused with the code
- * and the words given here, and the base files open. import-rules.md 7 is the checklist. */
+/* malformed.c - one crafted file per rule (tests/data/make_malformed.py): each is refused with the
+ * code and the words given here, and the base files open. import-rules.md 7 is the checklist. */
 #include "format/file.h"
 #include "test.h"
 

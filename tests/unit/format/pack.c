@@ -1,5 +1,5 @@
-/* pack.c - writing a pack and reading it back: equal bytes for equal contents, both representations,
- * every misuse refused, nothing left behind; and the list of trusted packs. */
+/* pack.c - writing a pack and reading it back: equal bytes for equal contents, both
+ * representations, every misuse refused, nothing left behind; and the list of trusted packs. */
 #include "format/pack.h"
 #include "core/hash.h"
 #include "format/trust.h"
@@ -44,7 +44,8 @@ static void end(maker *m, char hex[65])
 enum { ROWS = 33, COLS = 64 };
 static const uint64_t matrix[2] = {ROWS, COLS}, stack[3] = {2, ROWS, COLS}, vector[1] = {COLS};
 
-/* Two blobs, a vector, a matrix in two representations, a stack of two; data in pieces of `piece`. */
+/* Two blobs, a vector, a matrix in two representations, a stack of two; data in pieces of
+ * `piece`. */
 static void make(const char *path, size_t piece, char hex[65])
 {
     static float w[2 * ROWS * COLS];

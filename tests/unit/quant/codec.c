@@ -58,8 +58,8 @@ static void check_decode(int type)
     free(want);
 }
 
-/* A round trip of numbers that look like weights must not lose more than the format's own steps: the
- * relative RMS error stays under a bound a little above what ggml's fit reaches. */
+/* A round trip of numbers that look like weights must not lose more than the format's own steps:
+ * the relative RMS error stays under a bound a little above what ggml's fit reaches. */
 static void check_loss(int type, double bound)
 {
     const ht_type_info *t = ht_type_of(type);
@@ -150,7 +150,8 @@ T_CASE(mxfp4, loss)
     check_loss(HT_MXFP4, 0.15);
 }
 
-/* Numbers no quantiser was made for must give defined bytes and no trap (the sanitizer build looks). */
+/* Numbers no quantiser was made for must give defined bytes and no trap (the sanitizer build
+ * looks). */
 T_CASE(codec, not_finite)
 {
     static const float odd[] = {INFINITY, -INFINITY, NAN, 3.4e38f, -3.4e38f, 1e-45f, 0};
