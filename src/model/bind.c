@@ -33,8 +33,8 @@ typedef struct {
 
 enum { LARGE = 1 << 20 }; /* copies from here on do not go into the arena */
 
-/* Every layer has at most: q, k, three stacks, and three misaligned others. */
-enum { COPIES_A_LAYER = 16 };
+/* Of a layer at most q, k and three stacks of experts are copied. */
+enum { COPIES_A_LAYER = 5 };
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -155,18 +155,6 @@ static int sizes(binder *b, const ht_tensor *t, ht_weight *w)
     return 0;
 }
 
-/* Kernels read floats with their natural alignment; safetensors do not promise it. */
-static int align(binder *b, ht_weight *w)
-{
-    size_t a = w->type == HT_F32 ? 4 : w->type == HT_F16 || w->type == HT_BF16 ? 2 : 1;
-    if ((uintptr_t)w->data % a == 0) return 0;
-    void *p = own_bytes(b, (size_t)w->bytes);
-    if (!p) return HT_ENOMEM;
-    memcpy(p, w->data, (size_t)w->bytes);
-    w->data = p;
-    return 0;
-}
-
 /* A tensor as n_mats matrices [rows,cols]; every shape and byte count is checked. rows == 1 accepts a
  * vector. */
 static int read_mats(binder *b, const ht_tensor *t, uint32_t n_mats, uint32_t rows, uint32_t cols,
@@ -191,7 +179,7 @@ static int read_mats(binder *b, const ht_tensor *t, uint32_t n_mats, uint32_t ro
     if (w->bytes != t->bytes)
         return HT_FAIL(b->e, HT_EFORMAT, "tensor %s: %llu bytes, %llu expected", t->name,
                        (unsigned long long)t->bytes, (unsigned long long)w->bytes);
-    return align(b, w);
+    return 0;
 }
 
 /* The second representation that a pack holds of this tensor. One name serves the whole pack. */
@@ -361,7 +349,7 @@ static int gather(binder *b, int role, uint32_t layer, uint32_t rows, uint32_t c
     w->n_mats = n;
     w->bytes = w->mat_bytes * n;
     w->id = b->m->n_weights++;
-    if (adjoin && w->data == first->data) return 0;
+    if (adjoin) return 0;
     uint8_t *p = own_bytes(b, (size_t)w->bytes);
     if (!p) return HT_ENOMEM;
     for (uint32_t k = 0; k < n; k++)
