@@ -68,7 +68,7 @@ def main():
            ' * tok__uni_range[i]: first code point << 5 | NFC risk << 4 | class; valid up to the next entry.',
            ' * tok__uni_page[p]: ranges that begin before the end of page p (256 code points).',
            ' * tok__uni_ascii[c]: class of the first 128, without a search. */',
-           '#include "tok/unicode.h"', '',
+           '#include "tok/unicode.h"', '/* clang-format off */', '',
            'const uint32_t tok__uni_range[%d] = {' % len(ranges)]
     out += rows(['0x%x' % r for r in ranges])
     out += ['};', '', 'const uint16_t tok__uni_page[%d] = {' % len(pages)]

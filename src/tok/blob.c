@@ -41,8 +41,8 @@ int ht_tok_save(const ht_tok *t, ht_buf *b, ht_err *e)
     for (unsigned i = 0; i < t->n_stages; i++) stages += 3 + t->stage[i].pattern.n;
     if (text > UINT32_MAX)
         return HT_FAIL(e, HT_EUNSUPPORTED, "a vocabulary with %zu bytes of text", text);
-    const uint32_t counts[N_COUNTS] = {t->n, t->n_merges, t->n_eog, n_added, (uint32_t)text,
-                                       (uint32_t)stages, t->flags, 0};
+    const uint32_t counts[N_COUNTS] = {t->n,           t->n_merges,      t->n_eog, n_added,
+                                       (uint32_t)text, (uint32_t)stages, t->flags, 0};
     const int32_t ids[3] = {t->bos, t->eos, t->unk};
     ht_buf_add(b, magic, sizeof magic);
     for (unsigned i = 0; i < N_COUNTS; i++) put32(b, counts[i]);
@@ -113,7 +113,7 @@ static int lay(layout *l, const uint8_t *p, size_t n, ht_err *e)
                              c[C_TEXT],
                              c[C_STAGE]};
     const uint8_t **at[] = {&l->eog, &l->added, &l->merge, &l->rank,
-                            &l->len, &l->type, &l->text, &l->stage};
+                            &l->len, &l->type,  &l->text,  &l->stage};
     uint64_t off = HEAD;
     for (unsigned i = 0; i < sizeof size / sizeof *size; i++) {
         if (off > n || size[i] > n - off) return bad(e, "shorter than its counts say");
@@ -182,7 +182,8 @@ static int read_order(ht_tok *t, const layout *l, ht_err *e)
         for (uint32_t i = 0; i < t->n; i++) {
             t->rank[i] = get32(l->rank + 4 * (size_t)i);
             if (t->rank[i] == TOK_NO_RANK) continue;
-            if (t->rank[i] >= t->n || t->type[i] != TOK_NORMAL) return bad(e, "a rank out of range");
+            if (t->rank[i] >= t->n || t->type[i] != TOK_NORMAL)
+                return bad(e, "a rank out of range");
         }
         return 0;
     }

@@ -156,8 +156,10 @@ static int index_merges(ht_tok *t, ht_err *e)
         int32_t out = joined(t, t->text[a], t->text[b], guess);
         guess = (uint32_t)out + 1;
         if (out < 0)
-            return HT_FAIL(e, HT_EFORMAT, "merge %u (%.40s + %.40s) makes no token of this "
-                           "vocabulary", k, t->text[a].s, t->text[b].s);
+            return HT_FAIL(e, HT_EFORMAT,
+                           "merge %u (%.40s + %.40s) makes no token of this "
+                           "vocabulary",
+                           k, t->text[a].s, t->text[b].s);
         bool ok = t->type[out] == TOK_NORMAL || t->type[out] == TOK_USER;
         t->merge_out[k] = ok ? (uint32_t)out : TOK_NO_RANK;
         if (ok) *tok__pair_slot(t, a, b) = k + 1;
@@ -256,7 +258,8 @@ static const char *const eog_texts[] = {
     "<|endoftext|>", "<|eom_id|>", "</s>", "<EOT>", "<|end_of_text|>", "<eos>", "<turn|>", "[EOS]",
     "[EOT]",
     /* <|end_of_sentence|> of DeepSeek, with full-width bars and lower one-eighth blocks */
-    "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"};
+    "<\xef\xbd\x9c"
+    "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"};
 
 static int by_id(const void *a, const void *b)
 {

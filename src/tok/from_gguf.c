@@ -62,8 +62,9 @@ static int read_merges(ht_tok *t, const ht_file *f, ht_err *e)
     const ht_meta *m = array(f, KEY("merges"), HT_META_STR, HT_META_STR, e, &rc);
     if (rc) return rc;
     if (!m)
-        return HT_FAIL(e, HT_EFORMAT, "GGUF: a BPE vocabulary without " KEY("merges") ": convert "
-                       "the model again");
+        return HT_FAIL(e, HT_EFORMAT,
+                       "GGUF: a BPE vocabulary without " KEY("merges") ": convert "
+                                                                       "the model again");
     HT_TRY(tok__alloc_merges(t, m->n, e));
     for (uint32_t i = 0; i < t->n_merges; i++) {
         const char *s;
@@ -103,9 +104,10 @@ static int read_bpe(ht_tok *t, const ht_file *f, const char *pre, bool *add_bos,
     size_t n = pre ? strlen(pre) : 0;
     if (!pre) HT_TRY(ht_file_meta_str(f, KEY("pre"), false, &pre, &n, e));
     if (!pre)
-        return HT_FAIL(e, HT_EUNSUPPORTED, "this GGUF does not say how its text is cut "
+        return HT_FAIL(e, HT_EUNSUPPORTED,
+                       "this GGUF does not say how its text is cut "
                        "(" KEY("pre") "): name the pre-tokenizer with --pre NAME, or convert the "
-                       "model again");
+                                      "model again");
     HT_TRY(tok__pre_by_name(t, pre, n, add_bos, e));
     return read_merges(t, f, e);
 }
@@ -115,11 +117,14 @@ static int read_spm(ht_tok *t, const ht_file *f, const char *pre, bool *add_bos,
     bool prefix, squeeze;
     *add_bos = true;
     if (pre && strcmp(pre, "spm") != 0)
-        return HT_FAIL(e, HT_EARG, "--pre %.40s: this is an SPM vocabulary, which has no "
-                       "pre-tokenizer", pre);
+        return HT_FAIL(e, HT_EARG,
+                       "--pre %.40s: this is an SPM vocabulary, which has no "
+                       "pre-tokenizer",
+                       pre);
     const ht_meta *map = ht_file_meta(f, KEY("precompiled_charsmap"));
     if (map && map->n)
-        return HT_FAIL(e, HT_EUNSUPPORTED, "an SPM vocabulary with a character map "
+        return HT_FAIL(e, HT_EUNSUPPORTED,
+                       "an SPM vocabulary with a character map "
                        "(" KEY("precompiled_charsmap") ")");
     HT_TRY(get_bool(f, KEY("add_space_prefix"), true, &prefix, e));
     HT_TRY(get_bool(f, KEY("remove_extra_whitespaces"), false, &squeeze, e));
@@ -163,8 +168,10 @@ int tok__from_gguf(ht_tok **out, const ht_file *f, const char *pre, ht_err *e)
     HT_TRY(ht_file_meta_str(f, KEY("model"), true, &model, &n, e));
     bool spm = n == 5 && !memcmp(model, "llama", 5);
     if (!spm && !(n == 4 && !memcmp(model, "gpt2", 4)))
-        return HT_FAIL(e, HT_EUNSUPPORTED, "tokenizer model \"%.*s\": supported are gpt2 "
-                       "(byte-level BPE) and llama (SPM)", (int)(n < 40 ? n : 40), model);
+        return HT_FAIL(e, HT_EUNSUPPORTED,
+                       "tokenizer model \"%.*s\": supported are gpt2 "
+                       "(byte-level BPE) and llama (SPM)",
+                       (int)(n < 40 ? n : 40), model);
     const ht_meta *tokens = array(f, KEY("tokens"), HT_META_STR, HT_META_STR, e, &rc);
     if (rc) return rc;
     if (!tokens || !tokens->n || tokens->n > TOK_MAX_TOKENS)
@@ -187,15 +194,19 @@ int ht_tok_from_file(ht_tok **out, const ht_file *f, const char *pre, ht_err *e)
     case HT_FILE_GGUF: return tok__from_gguf(out, f, pre, e);
     case HT_FILE_PACK:
         if (pre)
-            return HT_FAIL(e, HT_EARG, "--pre %.40s: a pack holds its tokenizer; give it to pack "
-                           "when making one", pre);
+            return HT_FAIL(e, HT_EARG,
+                           "--pre %.40s: a pack holds its tokenizer; give it to pack "
+                           "when making one",
+                           pre);
         if (!blob) return HT_FAIL(e, HT_EFORMAT, "%s holds no tokenizer", ht_file_path(f));
         return ht_tok_load(out, blob, n, e);
     default: break;
     }
     if (!ht_file_tokenizer(f))
-        return HT_FAIL(e, HT_EUNSUPPORTED, "%s has no tokenizer.json, the only form of a Hugging "
-                       "Face tokenizer that is read", ht_file_path(f));
+        return HT_FAIL(e, HT_EUNSUPPORTED,
+                       "%s has no tokenizer.json, the only form of a Hugging "
+                       "Face tokenizer that is read",
+                       ht_file_path(f));
     return tok__from_hf(out, ht_file_tokenizer(f), ht_file_tokenizer_config(f), ht_file_config(f),
                         ht_file_generation_config(f), pre, e);
 }

@@ -41,8 +41,8 @@ static bool on(const ht_json *obj, const char *key)
 
 static int unsupported(import *im, const char *part, const ht_json *what)
 {
-    return HT_FAIL(im->e, HT_EUNSUPPORTED, "tokenizer.json: %s \"%.60s\" is not supported here", part,
-                   type_name(what));
+    return HT_FAIL(im->e, HT_EUNSUPPORTED, "tokenizer.json: %s \"%.60s\" is not supported here",
+                   part, type_name(what));
 }
 
 /* ---- vocabulary ---- */
@@ -71,8 +71,10 @@ static int vocab_size(const import *im, const ht_json *vocab, uint32_t *n)
     for (size_t i = 0; i < vocab->n; i++) {
         const ht_json *v = &vocab->at[i];
         if (v->type != HT_JINT || v->i < 0 || v->i >= TOK_MAX_TOKENS)
-            return HT_FAIL(im->e, HT_EFORMAT, "tokenizer.json: model.vocab: the id of \"%.40s\" is "
-                           "not in 0..%d", v->key, TOK_MAX_TOKENS - 1);
+            return HT_FAIL(im->e, HT_EFORMAT,
+                           "tokenizer.json: model.vocab: the id of \"%.40s\" is "
+                           "not in 0..%d",
+                           v->key, TOK_MAX_TOKENS - 1);
         if (v->i > max) max = v->i;
     }
     if (!absent(added) && added->type != HT_JARR)
@@ -82,8 +84,10 @@ static int vocab_size(const import *im, const ht_json *vocab, uint32_t *n)
         const ht_json *s = ht_json_get(&added->at[i], "content");
         if (!id || id->type != HT_JINT || id->i < 0 || id->i >= TOK_MAX_TOKENS || !s ||
             s->type != HT_JSTR)
-            return HT_FAIL(im->e, HT_EFORMAT, "tokenizer.json: added_tokens[%zu] lacks a content or "
-                           "an id in 0..%d", i, TOK_MAX_TOKENS - 1);
+            return HT_FAIL(im->e, HT_EFORMAT,
+                           "tokenizer.json: added_tokens[%zu] lacks a content or "
+                           "an id in 0..%d",
+                           i, TOK_MAX_TOKENS - 1);
         if (id->i > max) max = id->i;
     }
     /* The model may have rows past the last token; they are unused tokens, as in GGUF. */
@@ -104,8 +108,10 @@ static int read_vocab(import *im, const ht_json *vocab)
         uint32_t id = (uint32_t)vocab->at[i].i;
         uint8_t byte;
         if (t->type[id] != TOK_UNUSED)
-            return HT_FAIL(im->e, HT_EFORMAT, "tokenizer.json: id %u is both \"%.40s\" and "
-                           "\"%.40s\"", id, t->text[id].s, vocab->at[i].key);
+            return HT_FAIL(im->e, HT_EFORMAT,
+                           "tokenizer.json: id %u is both \"%.40s\" and "
+                           "\"%.40s\"",
+                           id, t->text[id].s, vocab->at[i].key);
         t->text[id] = (tok_text){vocab->at[i].key, vocab->at[i].key_n};
         t->type[id] =
             im->spm && fallback && tok__byte_text(t->text[id], &byte) ? TOK_BYTE : TOK_NORMAL;
@@ -136,16 +142,19 @@ static int read_added(import *im)
     for (size_t i = 0; added && i < added->n; i++) {
         const ht_json *a = &added->at[i], *s = ht_json_get(a, "content");
         uint32_t id = (uint32_t)ht_json_get(a, "id")->i;
-        if (t->type[id] != TOK_UNUSED && (t->text[id].n != s->n || memcmp(t->text[id].s, s->s, s->n)))
-            return HT_FAIL(im->e, HT_EFORMAT, "tokenizer.json: id %u is \"%.40s\" in model.vocab, "
-                           "\"%.40s\" in added_tokens", id, t->text[id].s, s->s);
+        if (t->type[id] != TOK_UNUSED &&
+            (t->text[id].n != s->n || memcmp(t->text[id].s, s->s, s->n)))
+            return HT_FAIL(im->e, HT_EFORMAT,
+                           "tokenizer.json: id %u is \"%.40s\" in model.vocab, "
+                           "\"%.40s\" in added_tokens",
+                           id, t->text[id].s, s->s);
         t->text[id] = (tok_text){s->s, s->n};
         t->type[id] = on(a, "special") || looks_special(s) ? TOK_CONTROL : TOK_USER;
         if (im->spm && t->type[id] == TOK_USER) HT_TRY(spaces(im, &t->text[id]));
-        t->added[id] = (uint8_t)((on(a, "lstrip") ? TOK_A_LSTRIP : 0) |
-                                 (on(a, "rstrip") ? TOK_A_RSTRIP : 0) |
-                                 (on(a, "single_word") ? TOK_A_WORD : 0) |
-                                 (on(a, "normalized") ? TOK_A_NORMALIZED : 0));
+        t->added[id] =
+            (uint8_t)((on(a, "lstrip") ? TOK_A_LSTRIP : 0) | (on(a, "rstrip") ? TOK_A_RSTRIP : 0) |
+                      (on(a, "single_word") ? TOK_A_WORD : 0) |
+                      (on(a, "normalized") ? TOK_A_NORMALIZED : 0));
     }
     return 0;
 }
@@ -203,15 +212,18 @@ static int read_merges(import *im)
         int32_t ia = ok ? ht_tok_find(t, a.s, a.n) : -1, ib = ok ? ht_tok_find(t, b.s, b.n) : -1;
         if (!im->spm) {
             if (ia < 0 || ib < 0)
-                return HT_FAIL(im->e, HT_EFORMAT, "tokenizer.json: model.merges[%zu] does not name "
-                               "two tokens", k);
+                return HT_FAIL(im->e, HT_EFORMAT,
+                               "tokenizer.json: model.merges[%zu] does not name "
+                               "two tokens",
+                               k);
             t->merge[k][0] = (uint32_t)ia;
             t->merge[k][1] = (uint32_t)ib;
             continue;
         }
         int32_t out = ok ? tok__find_joined(t, a, b) : -1;
         if (out < 0)
-            return HT_FAIL(im->e, HT_EFORMAT, "tokenizer.json: model.merges[%zu] makes no token", k);
+            return HT_FAIL(im->e, HT_EFORMAT, "tokenizer.json: model.merges[%zu] makes no token",
+                           k);
         if (t->type[out] == TOK_NORMAL && t->rank[out] == TOK_NO_RANK) t->rank[out] = rank++;
     }
     return 0;
@@ -252,13 +264,14 @@ static int add_split(import *im, const ht_json *j)
     const ht_json *str = ht_json_path(j, "pattern.String");
     bool invert = on(j, "invert");
     if (im->spm && is(str, " ")) return 0; /* after the escape there is no space left to split at */
-    enum tok_stage_kind kind = is(how, "Removed") && invert   ? TOK_ST_RX_DROP
-                               : is(how, "Isolated") ? TOK_ST_RX
-                                                              : TOK_ST_NONE;
+    enum tok_stage_kind kind = is(how, "Removed") && invert ? TOK_ST_RX_DROP
+                               : is(how, "Isolated")        ? TOK_ST_RX
+                                                            : TOK_ST_NONE;
     if (im->spm || !rx || rx->type != HT_JSTR || !rx->n || kind == TOK_ST_NONE)
         return unsupported(im, "pattern or behavior of pre-tokenizer", j);
     if (rx->n > TOK_MAX_PATTERN)
-        return HT_FAIL(im->e, HT_EUNSUPPORTED, "tokenizer.json: a Split pattern of %zu bytes", rx->n);
+        return HT_FAIL(im->e, HT_EUNSUPPORTED, "tokenizer.json: a Split pattern of %zu bytes",
+                       rx->n);
     kind = tok__stage_of_pattern(rx->s, rx->n, kind);
     if (kind < TOK_ST_RX) return tok__add_stage(im->t, kind, (tok_text){"", 0}, im->e);
     const char *own = ht_arena_strndup(im->t->arena, rx->s, rx->n);
@@ -297,8 +310,8 @@ static int pre_tokenizer(import *im, const ht_json *j, int depth)
     if (im->spm && type_is(j, "Metaspace")) return metaspace(im, j);
     if (im->spm) return unsupported(im, "pre-tokenizer", j);
     if (type_is(j, "Digits"))
-        return tok__add_stage(im->t, on(j, "individual_digits") ? TOK_ST_DIGIT : TOK_ST_DIGITS, none,
-                              im->e);
+        return tok__add_stage(im->t, on(j, "individual_digits") ? TOK_ST_DIGIT : TOK_ST_DIGITS,
+                              none, im->e);
     if (!type_is(j, "ByteLevel")) return unsupported(im, "pre-tokenizer", j);
     if (on(j, "add_prefix_space")) {
         /* The space goes before every piece that ByteLevel sees: before a split, that is one. */
@@ -334,7 +347,8 @@ static int post_processor(import *im, const ht_json *j, int depth)
         if (tok >= 0 && !after && tok == im->t->bos) im->add_bos = true;
         else if (tok >= 0 && after && tok == im->t->eos) im->add_eos = true;
         else
-            return HT_FAIL(im->e, HT_EUNSUPPORTED, "tokenizer.json: the post-processor adds "
+            return HT_FAIL(im->e, HT_EUNSUPPORTED,
+                           "tokenizer.json: the post-processor adds "
                            "\"%.40s\", which is neither BOS nor EOS",
                            id->type == HT_JSTR ? id->s : "?");
     }
@@ -408,8 +422,7 @@ static int check_model(import *im, const ht_json *model)
 {
     static const char *const affix[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     const ht_json *type = ht_json_get(model, "type");
-    if (!model || (!absent(type) && !is(type, "BPE")))
-        return unsupported(im, "model", model);
+    if (!model || (!absent(type) && !is(type, "BPE"))) return unsupported(im, "model", model);
     for (size_t i = 0; i < 2; i++) {
         const ht_json *j = ht_json_get(model, affix[i]);
         if (!absent(j) && !is(j, ""))
@@ -420,7 +433,8 @@ static int check_model(import *im, const ht_json *model)
     im->spm = !im->byte_level && (on(model, "byte_fallback") ||
                                   has_type(ht_json_get(im->tok, "pre_tokenizer"), "Metaspace", 0));
     if (im->byte_level || im->spm) return 0;
-    return HT_FAIL(im->e, HT_EUNSUPPORTED, "tokenizer.json: a BPE that is neither byte-level nor "
+    return HT_FAIL(im->e, HT_EUNSUPPORTED,
+                   "tokenizer.json: a BPE that is neither byte-level nor "
                    "SPM-like (no ByteLevel, no Metaspace, no byte_fallback)");
 }
 
@@ -429,8 +443,8 @@ static void set_prefix(import *im)
     uint32_t *f = &im->t->flags;
     const ht_json *legacy = ht_json_get(im->cfg, "legacy");
     /* legacy false: sentencepiece's own behaviour, a space before the text, not after every token. */
-    bool first = im->meta_first ||
-                 (im->prepend && legacy && legacy->type == HT_JBOOL && !legacy->b);
+    bool first =
+        im->meta_first || (im->prepend && legacy && legacy->type == HT_JBOOL && !legacy->b);
     if (first) *f |= TOK_F_PREFIX_FIRST;
     else if (im->prepend || im->meta_always || im->add_space) *f |= TOK_F_PREFIX_ALWAYS;
     if (!im->prepend && (im->meta_first || im->meta_always || im->add_space))
@@ -449,8 +463,10 @@ static int fill(import *im, const ht_json *vocab, const char *pre)
     HT_TRY(tok__index(im->t, im->e));
     HT_TRY(normalizer(im, ht_json_get(im->tok, "normalizer"), 0));
     if (pre && im->spm)
-        return HT_FAIL(im->e, HT_EARG, "--pre %.40s: this is an SPM vocabulary, which has no "
-                       "pre-tokenizer", pre);
+        return HT_FAIL(im->e, HT_EARG,
+                       "--pre %.40s: this is an SPM vocabulary, which has no "
+                       "pre-tokenizer",
+                       pre);
     if (pre) {
         HT_TRY(tok__pre_by_name(im->t, pre, strlen(pre), &unused, im->e));
     } else {
@@ -466,8 +482,7 @@ static int fill(import *im, const ht_json *vocab, const char *pre)
 int tok__from_hf(ht_tok **out, const ht_json *tokenizer, const ht_json *tokenizer_config,
                  const ht_json *config, const ht_json *generation, const char *pre, ht_err *e)
 {
-    import im = {.tok = tokenizer, .cfg = tokenizer_config, .config = config, .gen = generation,
-                 .e = e};
+import im = {.tok = tokenizer, .cfg = tokenizer_config, .config = config, .gen = generation, .e = e };
     const ht_json *model = ht_json_get(tokenizer, "model"), *vocab = ht_json_get(model, "vocab");
     uint32_t n = 0;
     *out = NULL;

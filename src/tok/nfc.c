@@ -99,8 +99,8 @@ int tok__nfc(tok_nfc *w, const char *s, size_t n, ht_err *e)
             HT_TRY(decompose(w, s + i, len, &count, e));
             /* Composes and writes UTF-8 over the code points, with a terminator. */
             HT_TRY(room(&w->cp, &w->cap_cp, count + 1, e));
-            utf8proc_ssize_t out = utf8proc_reencode(w->cp, (utf8proc_ssize_t)count,
-                                                     (utf8proc_option_t)OPTIONS);
+            utf8proc_ssize_t out =
+                utf8proc_reencode(w->cp, (utf8proc_ssize_t)count, (utf8proc_option_t)OPTIONS);
             if (out < 0)
                 return HT_FAIL(e, HT_EFORMAT, "NFC of %zu bytes: %s", len, utf8proc_errmsg(out));
             ht_buf_add(&w->out, w->cp, (size_t)out);

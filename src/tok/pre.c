@@ -10,7 +10,7 @@ enum { NFC = 1, IGNORE = 2, BOS = 4 };
 #define DS_CJK     "[\xe4\xb8\x80-\xe9\xbe\xa5\xe3\x81\x80-\xe3\x82\x9f\xe3\x82\xa0-\xe3\x83\xbf]+"
 #define DS_CJK_OLD "[\xe4\xb8\x80-\xe9\xbe\xa5\xe0\xa0\x80-\xe4\xb8\x80\xea\xb0\x80-\xed\x9f\xbf]+"
 #define DS_WORDS                                                                                   \
-    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}"     \
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}"    \
     "\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
 typedef struct {
@@ -54,23 +54,31 @@ static const struct {
     const char *name, *same_as;
     unsigned flags;
 } aliases[] = {
-    {"phi-2", "gpt-2", 0},          {"mpt", "gpt-2", 0},
-    {"olmo", "gpt-2", 0},           {"jais", "gpt-2", 0},
+    {"phi-2", "gpt-2", 0},
+    {"mpt", "gpt-2", 0},
+    {"olmo", "gpt-2", 0},
+    {"jais", "gpt-2", 0},
     {"llama3", "llama-bpe", IGNORE | BOS},
     {"llama-v3", "llama-bpe", IGNORE | BOS},
     {"falcon3", "llama-bpe", IGNORE | BOS},
-    {"smaug-bpe", "dbrx", 0},       {"smaug", "dbrx", 0},
-    {"stablelm2", "qwen2", 0},      {"deepseek-r1-qwen", "qwen2", 0},
-    {"starcoder", "smollm", 0},     {"refact", "smollm", 0},
-    {"command-r", "smollm", NFC},   {"codeshell", "smollm", 0},
+    {"smaug-bpe", "dbrx", 0},
+    {"smaug", "dbrx", 0},
+    {"stablelm2", "qwen2", 0},
+    {"deepseek-r1-qwen", "qwen2", 0},
+    {"starcoder", "smollm", 0},
+    {"refact", "smollm", 0},
+    {"command-r", "smollm", NFC},
+    {"codeshell", "smollm", 0},
     {"llama4", "gpt-4o", 0},
 };
 
 int tok__add_stage(ht_tok *t, enum tok_stage_kind kind, tok_text pattern, ht_err *e)
 {
     if (t->n_stages == TOK_MAX_STAGES)
-        return HT_FAIL(e, HT_EUNSUPPORTED, "a pre-tokenizer of more than %d stages; name a known "
-                       "one with --pre NAME", TOK_MAX_STAGES);
+        return HT_FAIL(e, HT_EUNSUPPORTED,
+                       "a pre-tokenizer of more than %d stages; name a known "
+                       "one with --pre NAME",
+                       TOK_MAX_STAGES);
     t->stage[t->n_stages++] = (tok_stage){.kind = kind, .pattern = pattern};
     return 0;
 }
@@ -109,7 +117,8 @@ int tok__pre_by_name(ht_tok *t, const char *name, size_t n, bool *add_bos, ht_er
     unsigned flags = 0;
     const pre_spec *sp = spec_of(name, n, &flags);
     if (!sp)
-        return HT_FAIL(e, HT_EUNSUPPORTED, "pre-tokenizer \"%.*s\" is not known; if it cuts text "
+        return HT_FAIL(e, HT_EUNSUPPORTED,
+                       "pre-tokenizer \"%.*s\" is not known; if it cuts text "
                        "like a known one, say so with --pre NAME (gpt-2, llama-bpe, dbrx, qwen2, "
                        "qwen35, smollm, tekken, gpt-4o, deepseek-v3, ...)",
                        (int)(n < 40 ? n : 40), name);

@@ -126,8 +126,8 @@ static int escape(rewrite *r)
 /* At '(' : a group that both engines read alike. */
 static int group(rewrite *r)
 {
-    static const char *const ok[] = {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:", "(?i)",
-                                     "(?-i:", "(?-i)"};
+    static const char *const ok[] = {"(?:", "(?=",  "(?!",  "(?<=",  "(?<!",
+                                     "(?>", "(?i:", "(?i)", "(?-i:", "(?-i)"};
     size_t len = 1;
     if (r->n - r->i > 1 && r->s[r->i + 1] == '*') return refuse(r, "a verb (*...)");
     if (r->n - r->i > 1 && r->s[r->i + 1] == '?') {
@@ -202,9 +202,8 @@ static int compile(tok_rx *rx, const ht_buf *pattern, ht_err *e)
     if (!cc) return HT_FAIL(e, HT_ENOMEM, "no memory for a pre-tokenizer pattern");
     pcre2_set_newline(cc, PCRE2_NEWLINE_LF);
     /* MULTILINE: ^ and $ are line anchors in Oniguruma's Ruby syntax. */
-    rx->code =
-        pcre2_compile((PCRE2_SPTR)pattern->p, pattern->n, PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE,
-                      &code, &where, cc);
+    rx->code = pcre2_compile((PCRE2_SPTR)pattern->p, pattern->n,
+                             PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &code, &where, cc);
     pcre2_compile_context_free(cc);
     if (rx->code) return 0;
     PCRE2_UCHAR text[128] = {0};
@@ -283,8 +282,8 @@ int tok__rx_next(const tok_rx *rx, tok_rx_work *w, const char *s, size_t n, size
                  size_t *b, ht_err *e)
 {
     while (from < n) {
-        int rc = pcre2_match(rx->code, (PCRE2_SPTR)s, n, from, PCRE2_NO_UTF_CHECK, w->data,
-                             rx->limits);
+        int rc =
+            pcre2_match(rx->code, (PCRE2_SPTR)s, n, from, PCRE2_NO_UTF_CHECK, w->data, rx->limits);
         if (rc == PCRE2_ERROR_NOMATCH) break;
         if (rc == PCRE2_ERROR_NOMEMORY)
             return HT_FAIL(e, HT_ENOMEM, "no memory for pattern matching");

@@ -77,7 +77,8 @@ static int fill(ht_tok *t, tok_specials *sp, bool normalized, ht_err *e)
             uint8_t ty = t->type[i];
             if (ty != TOK_CONTROL && ty != TOK_UNKNOWN && ty != TOK_USER) continue;
             if (!t->text[i].n || !!(t->added[i] & TOK_A_NORMALIZED) != normalized) continue;
-            if (ht_tok_find(t, t->text[i].s, t->text[i].n) != (int32_t)i) continue; /* a duplicate */
+            if (ht_tok_find(t, t->text[i].s, t->text[i].n) != (int32_t)i)
+                continue; /* a duplicate */
             if (pass) sp->id[n] = i;
             n++;
         }

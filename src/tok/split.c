@@ -146,8 +146,7 @@ static size_t tail(const char *s, size_t n, unsigned max_digits, uint32_t not_sy
     unsigned len;
     if (e) return e;
     uint32_t bit = at(s, n, i, &len);
-    if (bit && !(bit & not_symbol))
-        return run_newlines(s, n, run(s, n, i, ~not_symbol), slash);
+    if (bit && !(bit & not_symbol)) return run_newlines(s, n, run(s, n, i, ~not_symbol), slash);
     e = newline_run(s, n);
     return e ? e : whitespace(s, n);
 }
@@ -197,8 +196,7 @@ size_t tok__split(enum tok_stage_kind kind, const char *s, size_t n)
 const char *tok__split_pattern(enum tok_stage_kind kind)
 {
     switch (kind) {
-    case TOK_ST_GPT2:
-        return CONTRACTIONS "| ?\\p{L}+| ?\\p{N}+|" SYMBOLS "|\\s+(?!\\S)|\\s+";
+    case TOK_ST_GPT2: return CONTRACTIONS "| ?\\p{L}+| ?\\p{N}+|" SYMBOLS "|\\s+(?!\\S)|\\s+";
     case TOK_ST_LLAMA3:
         return "(?i:" CONTRACTIONS ")|" PREFIX "\\p{L}+|\\p{N}{1,3}|" SYMBOLS "[\\r\\n]*|" WHITE;
     case TOK_ST_QWEN2:

@@ -11,18 +11,18 @@
 #include <stdint.h>
 
 enum tok_stage_kind { /* stored in blobs: append only */
-    TOK_ST_NONE,
-    TOK_ST_GPT2,
-    TOK_ST_LLAMA3,
-    TOK_ST_QWEN2,
-    TOK_ST_QWEN35,
-    TOK_ST_TEKKEN,
-    TOK_ST_GPT4O,
-    TOK_ST_DIGIT,   /* every \p{N} by itself                                                   */
-    TOK_ST_DIGITS,  /* runs of \p{N}                                                           */
-    TOK_ST_RX,      /* a pattern: matches and the gaps between them are pieces                 */
-    TOK_ST_RX_DROP, /* a pattern: matches are pieces, gaps vanish (Split, Removed, invert)     */
-    TOK_ST_COUNT
+                      TOK_ST_NONE,
+                      TOK_ST_GPT2,
+                      TOK_ST_LLAMA3,
+                      TOK_ST_QWEN2,
+                      TOK_ST_QWEN35,
+                      TOK_ST_TEKKEN,
+                      TOK_ST_GPT4O,
+                      TOK_ST_DIGIT, /* every \p{N} by itself                                                   */
+                      TOK_ST_DIGITS, /* runs of \p{N}                                                           */
+                      TOK_ST_RX, /* a pattern: matches and the gaps between them are pieces                 */
+                      TOK_ST_RX_DROP, /* a pattern: matches are pieces, gaps vanish (Split, Removed, invert)     */
+                      TOK_ST_COUNT
 };
 enum { TOK_MAX_STAGES = 8, TOK_MAX_PATTERN = 4096 };
 

@@ -3,6 +3,7 @@
  * tok__uni_page[p]: ranges that begin before the end of page p (256 code points).
  * tok__uni_ascii[c]: class of the first 128, without a search. */
 #include "tok/unicode.h"
+/* clang-format off */
 
 const uint32_t tok__uni_range[3816] = {
     0x0, 0x12d, 0x1c0, 0x40d, 0x42b, 0x48c, 0x4ab, 0x56c, 0x58b, 0x607, 0x74b, 0x78c, 0x7eb, 0x821,
