@@ -173,10 +173,8 @@ int tmpl__slice(tctx *cx, tval v, const tval bound[3], tval *out) {
     bool sliceable = v.t == TV_STR || v.t == TV_LIST || v.t == TV_TUPLE;
     for (int i = 0; i < 3 && sliceable; i++)
         sliceable = bound[i].t == TV_NONE || bound[i].t == TV_MISSING || tmpl__is_int(bound[i]);
-    if (!sliceable) {                  /* Jinja catches the TypeError */
-        *out = tmpl__undef("this cannot be sliced so");
-        return 0;
-    }
+    if (!sliceable)                    /* unlike an index, a slice is not looked up leniently */
+        return T_TYPE(cx, "a %s cannot be sliced like this", tmpl__type_name(v));
     HT_TRY(tmpl__length(cx, v, &len));
     int64_t n = (int64_t)len;
     if (tmpl__is_int(bound[2])) step = tmpl__as_int(bound[2]);

@@ -165,6 +165,8 @@ static const char *op_text(int op) {
 }
 
 int tmpl__binary(tctx *cx, int op, tval a, tval b, tval *out) {
+    if (op == OP_MOD && a.t == TV_STR)
+        return T_FAIL(cx, HT_EUNSUPPORTED, "formatting with the %% operator");
     if (a.t == TV_UNDEF || b.t == TV_UNDEF) {
         const char *hint = a.t == TV_UNDEF ? a.u.hint : b.u.hint;
         return T_TYPE(cx, "operator %s on an undefined value%s%s", op_text(op), hint ? ": " : "",
@@ -182,8 +184,6 @@ int tmpl__binary(tctx *cx, int op, tval a, tval b, tval *out) {
         return repeat(cx, a, tmpl__as_int(b), out);
     if (op == OP_MUL && is_sequence(b) && tmpl__is_int(a))
         return repeat(cx, b, tmpl__as_int(a), out);
-    if (op == OP_MOD && a.t == TV_STR)
-        return T_FAIL(cx, HT_EUNSUPPORTED, "formatting with the %% operator");
     return T_TYPE(cx, "operator %s between %s and %s", op_text(op), tmpl__type_name(a),
                   tmpl__type_name(b));
 }

@@ -210,6 +210,8 @@ static int parse_for(tparse *ps, const ttok *at, tnode **out) {
     tnode *body, *other = NULL;
     HT_TRY(new_stmt(ps, N_FOR, at, out));
     HT_TRY(tmpl__parse_target(ps, "in", false, &(*out)->a));
+    if ((*out)->a->kind == N_NAME && strcmp((*out)->a->name->p, "loop") == 0)
+        return T_SYNTAX(ps, at, HT_EFORMAT, "'loop' cannot be a loop's own variable");
     if (!tmpl__skip_name(ps, "in")) return T_SYNTAX(ps, ps->tok, HT_EFORMAT, "expected 'in'");
     HT_TRY(tmpl__parse_tuple(ps, false, "recursive", &(*out)->b));
     if (tmpl__skip_name(ps, "if")) HT_TRY(tmpl__parse_expr(ps, true, &(*out)->c));
@@ -258,6 +260,8 @@ static int parse_params(tparse *ps, tnode *node) {
             HT_TRY(tmpl__parse_expr(ps, true, &param->a));
         } else if (defaults) {
             return T_SYNTAX(ps, name, HT_EFORMAT, "a parameter without default after one with");
+        } else if (tok_is(name, "caller")) {
+            return T_SYNTAX(ps, name, HT_EFORMAT, "the parameter 'caller' needs a default");
         }
         HT_TRY(tmpl__seal(ps, param));
         HT_TRY(tmpl__push(ps, &kids, param));

@@ -461,7 +461,9 @@ static int repr_scalar(tctx *cx, tsb *b, tval v) {
 static int write_repr(tctx *cx, tsb *b, tval v, unsigned depth) {
     HT_TRY(deeper(cx, depth));
     switch (v.t) {
-    case TV_STR: return repr_str(cx, b, v.u.s);
+    case TV_STR:
+        if (v.safe) return T_FAIL(cx, HT_EUNSUPPORTED, "printing a container with a 'safe' text");
+        return repr_str(cx, b, v.u.s);
     case TV_LIST: return repr_items(cx, b, v.u.l, "[", "]", depth);
     case TV_TUPLE: return repr_items(cx, b, v.u.l, "(", v.u.l->n == 1 ? ",)" : ")", depth);
     case TV_DICT: return repr_dict(cx, b, v.u.o, depth);
