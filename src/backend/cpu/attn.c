@@ -1,0 +1,190 @@
+/* attn.c - causal attention over the paged cache.
+ *
+ * A work item is a run of consecutive rows of one sequence and one KV head: its query heads share every
+ * key and value that is read. Keys go by splits of CPU_SPLIT at absolute positions. In a split, for a
+ * (row, query head) pair:
+ *     s_j = chain over head_dim of q k_j;  m = max s_j;  p_j = exp(s_j - m);  l = sum p_j
+ *     o   = chain over j ascending of p_j v_j
+ * and splits are folded together in ascending order. Keys that a pair does not see have p = 0, which
+ * leaves a chain as it is; so neither the rows that share an item nor the number of keys that were
+ * there at the time change a bit. Both products are the panel kernel of kern.h. */
+#include "backend/cpu/cpu.h"
+#include <math.h>
+#include <string.h>
+
+enum { LDS = CPU_SPLIT + CPU_PAD };
+typedef struct {
+    const ht_stage *st;
+    uint32_t t0, rows, head;         /* rows [t0, t0+rows) of the operation, KV head                 */
+    uint32_t group, n;               /* query heads per KV head; pairs = rows*group                  */
+    uint32_t lo, hi;                 /* keys that some row sees: [lo, hi)                            */
+    const uint32_t *table;           /* pages of the sequence                                       */
+    size_t ldq, ldo;
+} item;
+
+static uint32_t first_key(const cpu_run *r, const ht_stage *st, uint32_t pos)
+{
+    uint32_t w = r->p->m->spec.window;
+    return (st->flags & HT_WINDOW) && pos + 1 > w ? pos + 1 - w : 0;
+}
+static uint32_t pos_of(const cpu_run *r, uint32_t t)
+{
+    return (uint32_t)r->p->batch->pos[cpu__row(r, t)];
+}
+
+/* Rows of a head in the page that holds position pos; NULL: no such page. */
+static const uint8_t *page_rows(const cpu_run *r, const item *it, int is_v, uint32_t pos)
+{
+    const ht_kv *kv = r->p->kv;
+    int layer = it->st->layer;
+    uint32_t page = it->table[pos / HT_PAGE];
+    size_t elem = kv->type[layer][is_v] == HT_KV_F16 ? 2 : 4;
+    if (page == HT_NOPAGE) return NULL;
+    return kv->plane[layer][is_v] + page * kv->page_bytes[layer][is_v] +
+           ((size_t)it->head * HT_PAGE + pos % HT_PAGE) * kv->head_dim * elem;
+}
+
+/* The panel kernel over all pairs and k columns in chains of CPU_KC. */
+static void multiply(cpu_run *r, const item *it, const float *panel, uint32_t k, const float *x,
+                     size_t ldx, float *c, size_t ldc)
+{
+    for (uint32_t k0 = 0; k0 < k; k0 += CPU_KC) {
+        uint32_t kn = k - k0 < CPU_KC ? k - k0 : CPU_KC;
+        for (uint32_t t = 0, nt; t < it->n; t += nt) {
+            uint32_t left = it->n - t, parts = (left + r->k->nt_panel - 1) / r->k->nt_panel;
+            nt = (left + parts - 1) / parts;
+            r->k->panel(panel + (size_t)k0 * CPU_LANES, kn, x + t * ldx + k0, ldx, nt, c + t * ldc, ldc,
+                        k0 != 0);
+        }
+    }
+}
+
+/* Scores of keys [s0+from, s0+to), from and s0 multiples of 16. */
+static void scores(cpu_run *r, const item *it, uint32_t s0, uint32_t from, uint32_t to)
+{
+    const ht_kv *kv = r->p->kv;
+    for (uint32_t j = from; j < to; j += CPU_LANES) {
+        const uint8_t *rows = page_rows(r, it, 0, s0 + j);
+        uint32_t n = rows ? (to - j < CPU_LANES ? to - j : CPU_LANES) : 0;
+        r->k->k_panel[kv->type[it->st->layer][0]](rows, kv->head_dim, n, r->s->panel);
+        multiply(r, it, r->s->panel, kv->head_dim, r->s->aq, it->ldq, r->s->as + j, LDS);
+    }
+}
+
+/* ap = P V over keys [s0+from, s0+to). */
+static void values(cpu_run *r, const item *it, uint32_t s0, uint32_t from, uint32_t to)
+{
+    const ht_kv *kv = r->p->kv;
+    int type = kv->type[it->st->layer][1];
+    size_t elem = type == HT_KV_F16 ? 2 : 4;
+    for (uint32_t d = 0; d < kv->head_dim; d += CPU_LANES) {
+        uint32_t w = kv->head_dim - d < CPU_LANES ? kv->head_dim - d : CPU_LANES;
+        for (uint32_t j = from; j < to;) {
+            uint32_t n = HT_PAGE - (s0 + j) % HT_PAGE;
+            if (n > to - j) n = to - j;
+            const uint8_t *rows = page_rows(r, it, 1, s0 + j);
+            float *panel = r->s->panel + (size_t)(j - from) * CPU_LANES;
+            if (rows) r->k->v_panel[type](rows + d * elem, kv->head_dim, n, w, panel);
+            else memset(panel, 0, (size_t)n * CPU_LANES * sizeof *panel);
+            j += n;
+        }
+        multiply(r, it, r->s->panel, to - from, r->s->as + from, LDS, r->s->ap + d, it->ldo);
+    }
+}
+
+/* Soft-max of every pair over the split; its maximum and sum go to al[2n..4n). */
+static void weigh(cpu_run *r, const item *it, uint32_t s0, uint32_t to)
+{
+    const ht_spec *s = &r->p->m->spec;
+    float cap = it->st->flags & HT_CAP ? s->attn_cap : 0.0f;
+    uint32_t n = (to + CPU_LANES - 1) / CPU_LANES * CPU_LANES;
+    float *m = r->s->al + 2 * it->n, *l = m + it->n;
+    for (uint32_t i = 0; i < it->n; i++) {
+        uint32_t pos = pos_of(r, it->t0 + i / it->group), a = first_key(r, it->st, pos), b = pos + 1;
+        a = a > s0 ? a - s0 : 0;
+        b = b > s0 ? b - s0 : 0;
+        if (b > to) b = to;
+        if (a > b) a = b;
+        m[i] = r->k->softmax(r->s->as + (size_t)i * LDS, n, a, b, s->attn_scale, cap, &l[i]);
+    }
+}
+
+/* Fold the split into the running output, maximum and sum of every pair. */
+static void fold(cpu_run *r, const item *it)
+{
+    float *m = r->s->al, *l = m + it->n, *ms = l + it->n, *ls = ms + it->n;
+    uint32_t hd = r->p->m->spec.head_dim;
+    for (uint32_t i = 0; i < it->n; i++) {
+        if (ms[i] == -INFINITY) continue;
+        float top = ms[i] > m[i] ? ms[i] : m[i];
+        float a = r->k->exp(m[i] - top), b = r->k->exp(ms[i] - top);
+        r->k->merge(r->s->ao + i * it->ldo, a, r->s->ap + i * it->ldo, b, hd);
+        l[i] = fmaf(l[i], a, ls[i] * b);
+        m[i] = top;
+    }
+}
+
+static void attend(cpu_run *r, const item *it)
+{
+    const ht_spec *s = &r->p->m->spec;
+    uint32_t hd = s->head_dim;
+    for (uint32_t i = 0; i < it->n; i++) {
+        size_t head = (size_t)(it->t0 + i / it->group) * s->n_heads + it->head * it->group + i % it->group;
+        memcpy(r->s->aq + i * it->ldq, r->p->q + head * hd, hd * sizeof(float));
+        memset(r->s->ao + i * it->ldo, 0, hd * sizeof(float));
+        r->s->al[i] = -INFINITY;
+        r->s->al[it->n + i] = 0.0f;
+    }
+    for (uint32_t s0 = it->lo / CPU_SPLIT * CPU_SPLIT; s0 < it->hi; s0 += CPU_SPLIT) {
+        uint32_t from = it->lo > s0 ? (it->lo - s0) / CPU_LANES * CPU_LANES : 0;
+        uint32_t to = it->hi - s0 < CPU_SPLIT ? it->hi - s0 : CPU_SPLIT;
+        if (cpu__cancelled(r)) return;
+        scores(r, it, s0, from, to);
+        weigh(r, it, s0, to);
+        values(r, it, s0, from, to);
+        fold(r, it);
+    }
+    for (uint32_t i = 0; i < it->n; i++) {
+        size_t head = (size_t)(it->t0 + i / it->group) * s->n_heads + it->head * it->group + i % it->group;
+        float inv = 1.0f / r->s->al[it->n + i];
+        for (uint32_t d = 0; d < hd; d++)
+            r->p->a[head * hd + d] = r->s->ao[i * it->ldo + d] * inv;
+    }
+}
+
+/* The run of rows from t0 on that one item takes: one sequence, at most `most` rows. */
+static uint32_t run_of_rows(const cpu_run *r, const ht_stage *st, uint32_t t0, uint32_t most, item *it)
+{
+    const ht_batch *b = r->p->batch;
+    uint16_t seq = b->seq[cpu__row(r, t0)];
+    uint32_t t = t0;
+    it->lo = UINT32_MAX;
+    it->hi = 0;
+    for (; t < r->rows && t - t0 < most && b->seq[cpu__row(r, t)] == seq; t++) {
+        uint32_t pos = pos_of(r, t), a = first_key(r, st, pos);
+        if (a < it->lo) it->lo = a;
+        if (pos + 1 > it->hi) it->hi = pos + 1;
+    }
+    uint32_t n_table = (r->p->b.ctx + HT_PAGE - 1) / HT_PAGE;
+    it->table = b->page[r->p->kv->layer_class[st->layer]] + (size_t)seq * n_table;
+    it->t0 = t0;
+    it->rows = t - t0;
+    return t;
+}
+
+void cpu__attn(cpu_run *r, const ht_stage *st)
+{
+    const ht_spec *s = &r->p->m->spec;
+    item it = {.st = st, .group = s->n_heads / s->n_kv_heads};
+    uint32_t most = it.group < CPU_ATTN_ROWS ? CPU_ATTN_ROWS / it.group : 1;
+    it.ldq = (size_t)s->head_dim + CPU_PAD;
+    it.ldo = (size_t)s->head_dim + CPU_PAD;
+    /* Neighbouring items go to different threads, shifted from run to run: runs of later rows, which
+     * see more keys, do not pile up on one of them. */
+    for (uint32_t t = 0, n_run = 0; t < r->rows; n_run++) {
+        t = run_of_rows(r, st, t, most, &it);
+        it.n = it.rows * it.group;
+        for (it.head = 0; it.head < s->n_kv_heads; it.head++)
+            if ((it.head + n_run) % (uint32_t)r->size == (uint32_t)r->rank) attend(r, &it);
+    }
+}

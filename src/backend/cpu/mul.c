@@ -1,0 +1,127 @@
+/* mul.c - matrix products: inputs made ready once for all their consumers, tiles of weights driven
+ * through the kernel that suits the number of tokens. All kernels give equal bits (kern.h). */
+#include "backend/cpu/cpu.h"
+#include "quant/r16.h"
+#include <string.h>
+
+/* Up to this many tokens each group of CPU_NT_ROWS decodes the weights for itself; more tokens share a
+ * panel that is widened once. */
+enum { ROWS_MAX = 12 };
+
+bool cpu__cancelled(const cpu_run *r)
+{
+    return atomic_load_explicit(&r->p->cancel, memory_order_relaxed) != 0;
+}
+
+uint32_t cpu__row(const cpu_run *r, uint32_t t)
+{
+    return r->picked ? r->p->batch->want[t] : t;
+}
+
+uint32_t cpu__tiles(uint32_t rows)
+{
+    return (rows + CPU_LANES - 1) / CPU_LANES;
+}
+
+void cpu__share(const cpu_run *r, uint32_t n, uint32_t *begin, uint32_t *end)
+{
+    ht_team_share(n, 1, r->rank, r->size, begin, end);
+}
+
+uint32_t cpu__block(const cpu_run *r, uint32_t t, uint32_t n)
+{
+    uint32_t blocks = (n + CPU_BLOCK - 1) / CPU_BLOCK, nt = r->k->nt_panel;
+    uint32_t size = ((n + blocks - 1) / blocks + nt - 1) / nt * nt;
+    if (size > CPU_BLOCK) size = CPU_BLOCK;
+    return n - t < size ? n - t : size;
+}
+
+const cpu_mat *cpu__mat(const cpu_run *r, const ht_weight *w)
+{
+    if ((r->p->b.flags & HT_ALT_REP) && w->alt) w = w->alt;
+    return &r->p->dev->mat[w->id];
+}
+
+bool cpu__takes_q8(const cpu_run *r, const cpu_mat *m)
+{
+    return r->p->b.act == HT_ACT_Q8 && r->k->q8[m->type];
+}
+
+void cpu__prepare(cpu_run *r, const float *src, size_t lds, const uint32_t *list, uint32_t n, uint32_t k,
+                  const float *norm, bool want8, cpu_in *out)
+{
+    cpu_scratch *s = r->s;
+    const float eps = r->p->m->spec.rms_eps;
+    out->n = n;
+    out->x = s->in;
+    out->ldx = (size_t)k + CPU_PAD;
+    if (!norm && !list && n <= ROWS_MAX) {
+        out->x = src;
+        out->ldx = lds;
+    } else {
+        for (uint32_t i = 0; i < n; i++) {
+            const float *from = src + (size_t)(list ? list[i] : i) * lds;
+            float *to = s->in + (size_t)i * out->ldx;
+            if (norm) r->k->rmsnorm(from, norm, k, eps, to);
+            else memcpy(to, from, k * sizeof *to);
+        }
+    }
+    if (!want8) return;
+    for (uint32_t i = 0; i < n; i++)
+        r->k->act_q8(out->x + (size_t)i * out->ldx, k, n, i, s->q, s->d, s->sum);
+    out->q8 = (cpu_q8){s->q, s->d, s->sum, n};
+}
+
+/* Tokens in groups of at most `most`, as equal as can be. */
+static uint32_t group(uint32_t t, uint32_t n, uint32_t most)
+{
+    uint32_t left = n - t, parts = (left + most - 1) / most;
+    return (left + parts - 1) / parts;
+}
+
+static void product_panel(cpu_run *r, const cpu_mat *m, const uint8_t *w, const cpu_in *in, float *c,
+                          size_t ldc)
+{
+    uint32_t gc, gb;
+    ht_r16_group(m->type, &gc, &gb);
+    for (uint32_t k0 = 0; k0 < m->cols; k0 += CPU_KC) {
+        uint32_t kn = m->cols - k0 < CPU_KC ? m->cols - k0 : CPU_KC;
+        r->k->widen[m->type](w + (size_t)(k0 / gc) * gb, kn, r->s->panel);
+        for (uint32_t t = 0, nt; t < in->n; t += nt) {
+            nt = group(t, in->n, r->k->nt_panel);
+            r->k->panel(r->s->panel, kn, in->x + t * in->ldx + k0, in->ldx, nt, c + t * ldc, ldc,
+                        k0 != 0);
+        }
+    }
+}
+
+static void product_q8(cpu_run *r, const cpu_mat *m, const uint8_t *w, const cpu_in *in, float *c,
+                       size_t ldc)
+{
+    r->k->q8[m->type](w, m->cols, &in->q8, 0, in->n, r->s->tile);
+    for (uint32_t t = 0; t < in->n; t++)
+        memcpy(c + t * ldc, r->s->tile + (size_t)t * CPU_LANES, CPU_LANES * sizeof *c);
+}
+
+void cpu__product(cpu_run *r, const cpu_mat *m, uint32_t mat, uint32_t t0, uint32_t t1, const cpu_in *in,
+                  float *c, size_t ldc)
+{
+    const uint8_t *w = m->p + mat * m->mat_bytes + t0 * m->tile_bytes;
+    bool q8 = cpu__takes_q8(r, m);
+    if (in->n == 1 && !q8) {
+        r->k->gemv[m->type](w, m->tile_bytes, t1 - t0, m->cols, in->x, c);
+        return;
+    }
+    for (uint32_t i = t0; i < t1; i++, w += m->tile_bytes, c += CPU_LANES) {
+        if (q8) {
+            product_q8(r, m, w, in, c, ldc);
+        } else if (in->n <= ROWS_MAX) {
+            for (uint32_t t = 0, nt; t < in->n; t += nt) {
+                nt = group(t, in->n, CPU_NT_ROWS);
+                r->k->rows[m->type](w, m->cols, in->x + t * in->ldx, in->ldx, nt, c + t * ldc, ldc);
+            }
+        } else {
+            product_panel(r, m, w, in, c, ldc);
+        }
+    }
+}
