@@ -291,7 +291,7 @@ int ht_file_open(ht_file **out, const char *path, const ht_file_opts *opts, ht_e
     ht_file *f = ht_mem_alloc(sizeof *f);
     if (!f) return HT_FAIL(e, HT_ENOMEM, "no memory to open %s", path);
     format__label(f->label, path);
-    int rc = ht_arena_new(&f->arena, 0, e);
+    int rc = ht_arena_new(&f->arena, FORMAT_MAX_ARENA, e);
     if (!rc && !(f->path = ht_arena_strndup(f->arena, path, strlen(path))))
         rc = HT_FAIL(e, HT_ENOMEM, "no memory to open %s", f->label);
     if (!rc) rc = dispatch(f, opts ? opts : &none, e);

@@ -380,7 +380,7 @@ int format__gguf_parse(format__gguf *g, const ht_map *m, const char *label, bool
         copy = bigger;
         rc = format__pread(m->fd, copy + have, want - have, have, label, e);
         have = want;
-        if (!rc) rc = ht_arena_new(&g->arena, 0, e);
+        if (!rc) rc = ht_arena_new(&g->arena, FORMAT_MAX_ARENA, e);
         cursor c = {copy, have, m->n, 0, label, e};
         if (!rc) rc = parse_prefix(&c, g, vocab_only);
         if (rc != NEED_MORE) break;

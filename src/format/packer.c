@@ -188,7 +188,8 @@ static void write_item(ht_jw *w, const item *it)
     ht_jw_end(w, '}');
 }
 
-/* The header as text; digests not yet known are zeros, so that its length is the same both times. */
+/* The header as text; digests not yet known are zeros, so that its length is the same both
+ * times. */
 static int write_header(const ht_packer *p, ht_buf *b, ht_err *e)
 {
     ht_jw w;

@@ -12,10 +12,12 @@ enum {
     FORMAT_MAX_PARTS = 4096,          /* shards of one model; each holds a file descriptor        */
     FORMAT_MAX_TENSORS = 1 << 20,     /* DeepSeek-V3 with split experts has about 47,000          */
     FORMAT_MAX_KEYS = 1 << 16,        /* GGUF files have about 40                                 */
-    FORMAT_MAX_JSON = 256 << 20,      /* bytes of a JSON document; tokenizer.json has 11 MB       */
+    FORMAT_MAX_JSON = 128 << 20,      /* bytes of a JSON document; tokenizer.json has 11 MB       */
     FORMAT_MAX_TEMPLATE = 4 << 20,    /* bytes of a chat template; the longest known has 0.02 MB  */
     FORMAT_LABEL = 96,                /* room for a file's name in messages                       */
 };
+/* Trees and tables of one file. A byte of JSON can cost forty of tree; Qwen3's 11 MB take 51. */
+#define FORMAT_MAX_ARENA ((size_t)2 << 30)
 
 /* Names to positions, without duplicates: open addressing, at most half full. */
 typedef struct {
@@ -101,7 +103,8 @@ HT_MUST_USE int format__tensors(ht_file *, size_t n, ht_err *);
 /* Bytes of a tensor: product of dims in blocks of its type and layout. Sets t->bytes; label and the
  * tensor's name are for the message. */
 HT_MUST_USE int format__size(ht_tensor *, const char *label, ht_err *);
-/* Every tensor's range lies in [0, end) and no two overlap; exact: nor is any byte left over. Sorts. */
+/* Every tensor's range lies in [0, end) and no two overlap; exact: nor is any byte left over.
+ * Sorts. */
 typedef struct { uint64_t offset, bytes; const char *name; } format__range;
 HT_MUST_USE int format__ranges(format__range *, size_t n, uint64_t end, bool exact,
                                const char *label, ht_err *);

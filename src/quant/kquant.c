@@ -121,6 +121,15 @@ static void relevel(fit *f, const float *x, int n, int j, int nmax, float d, flo
         f->level[j * n + l] = (uint8_t)ht_clamp(ht_round_even((x[j * n + l] + m) / d), 0, nmax);
 }
 
+/* The scale of largest magnitude, its sign kept; the first of equals. */
+static float largest(const float scale[16])
+{
+    float max = 0;
+    for (int j = 0; j < 16; j++)
+        if (fabsf(scale[j]) > fabsf(max)) max = scale[j];
+    return max;
+}
+
 /* Two bits of each element, in q2_k's and q3_k's order. */
 static void put_two_bits(uint8_t q[64], const uint8_t level[HT_QK_K])
 {
@@ -157,14 +166,9 @@ void quant__enc_q3_k(const float *src, void *dst, size_t n)
     ht_block_q3_k *b = dst;
     for (size_t i = 0; i < n / HT_QK_K; i++, src += HT_QK_K) {
         fit f;
-        float amax = 0, max = 0;
-        for (int j = 0; j < 16; j++) {
+        for (int j = 0; j < 16; j++)
             f.scale[j] = quant__fit_descent(16, 4, src + 16 * j, f.level + 16 * j);
-            if (fabsf(f.scale[j]) > amax) {
-                amax = fabsf(f.scale[j]);
-                max = f.scale[j];
-            }
-        }
+        float max = largest(f.scale);
         float iscale = max != 0 ? -32.0f / max : 0;
         float d = ht_store_f16(b[i].d, max != 0 ? 1 / iscale : 0);
         memset(b[i].sc, 0, sizeof b[i].sc);
@@ -248,16 +252,11 @@ void quant__enc_q6_k(const float *src, void *dst, size_t n)
     ht_block_q6_k *b = dst;
     for (size_t i = 0; i < n / HT_QK_K; i++, src += HT_QK_K) {
         fit f;
-        float amax = 0, max = 0;
-        for (int j = 0; j < 16; j++) {
+        for (int j = 0; j < 16; j++)
             f.scale[j] = quant__fit_signed(16, 32, src + 16 * j, f.level + 16 * j);
-            if (fabsf(f.scale[j]) > amax) {
-                amax = fabsf(f.scale[j]);
-                max = f.scale[j];
-            }
-        }
+        float max = largest(f.scale);
         memset(&b[i], 0, sizeof b[i]);
-        if (amax < 1e-15f) continue; /* d = 0: the block is zero */
+        if (fabsf(max) < 1e-15f) continue; /* d = 0: the block is zero */
         float iscale = -128.0f / max, d = ht_store_f16(b[i].d, 1 / iscale);
         for (int j = 0; j < 16; j++) {
             b[i].sc[j] = (int8_t)ht_clamp(ht_round_even(iscale * f.scale[j]), -128, 127);

@@ -84,6 +84,9 @@ def main():
             x.ctypes.data_as(ctypes.c_void_p), enc.ctypes.data_as(ctypes.c_void_p),
             ctypes.c_int64(n))
         low = name.lower()
+        if name == "iq4_nl":  # ggml leaves the levels of a zero block unset
+            blocks = enc.reshape(-1, size)
+            blocks[(blocks[:, 0] == 0) & (blocks[:, 1] == 0), 2:] = 0
         enc.tofile(f"{out}/{low}.enc")
         count = 2048 // block
         blk = rng.integers(0, 256, (count, size), dtype=np.uint8)

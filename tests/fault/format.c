@@ -1,6 +1,6 @@
 /* format.c - the n-th allocation fails, for every n, while a model of each kind is opened, verified
- * and closed, and while a pack is written. Each failure is HT_ENOMEM with a message, leaves no memory
- * and no file behind, and the next attempt works. */
+ * and closed, and while a pack is written. Each failure is HT_ENOMEM with a message, leaves no
+ * memory and no file behind, and the next attempt works. */
 #include "core/arena.h"
 #include "format/pack.h"
 #include "format/trust.h"
@@ -110,8 +110,8 @@ static int trust(ht_err *err)
     return rc;
 }
 
-/* An allocation that only the reading of the list makes may fail unseen, so success does not end the
- * walk: a fixed number of steps, more than there are allocations. */
+/* An allocation that only the reading of the list makes may fail unseen, so success does not end
+ * the walk: a fixed number of steps, more than there are allocations. */
 T_CASE(fault_format, trust)
 {
     ht_err err = {0};
