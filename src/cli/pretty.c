@@ -1,7 +1,7 @@
 /* pretty.c - a JSON document as text for a person, whatever its keys: so that inspect, explain, doctor
  * and the rest show exactly what --json holds, and a new key needs no second edit.
  *   object          name  value lines, nested ones indented under their name
- *   array of flat objects with the same keys   a table
+ *   array of flat objects with the same keys   a table, unless its lines would be too long
  *   other array     its items in one line, or one below the other
  * Values under names that end in Bytes or Ns get a readable unit. */
 #include "cli/cli.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_COLUMNS = 24, CELL = 200, LINE = 100 };
+enum { MAX_COLUMNS = 24, CELL = 200, LINE = 100, TABLE_WIDTH = 120 };
 
 static bool is_flat(const ht_json *v)
 {
@@ -99,17 +99,27 @@ static void cell(const ht_json *v, char out[CELL])
     }
 }
 
-static void table(ht_buf *b, const ht_json *arr, size_t indent)
+/* Widths of a table's columns; returns the length of its lines. */
+static size_t measure(const ht_json *arr, size_t w[MAX_COLUMNS])
 {
-    size_t w[MAX_COLUMNS] = {0};
     char text[CELL];
+    size_t total = 0;
     for (size_t j = 0; j < arr->at[0].n; j++) {
         w[j] = width(arr->at[0].at[j].key);
         for (size_t i = 0; i < arr->n; i++) {
             cell(&arr->at[i].at[j], text);
             if (width(text) > w[j]) w[j] = width(text);
         }
+        total += w[j] + 2;
     }
+    return total;
+}
+
+static void table(ht_buf *b, const ht_json *arr, size_t indent)
+{
+    size_t w[MAX_COLUMNS];
+    char text[CELL];
+    (void)measure(arr, w);
     for (size_t i = 0; i <= arr->n; i++) {
         pad(b, 0, indent);
         for (size_t j = 0; j < arr->at[0].n; j++) {
@@ -178,12 +188,12 @@ static void member(ht_buf *b, const ht_json *v, size_t indent, size_t column)
 static void put(ht_buf *b, const ht_json *v, size_t indent)
 {
     char text[CELL];
-    size_t column = 0;
+    size_t column = 0, w[MAX_COLUMNS];
     if (v->type == HT_JOBJ) {
         for (size_t i = 0; i < v->n; i++)
             if (width(v->at[i].key) > column) column = width(v->at[i].key);
         for (size_t i = 0; i < v->n; i++) member(b, &v->at[i], indent, indent + column + 2);
-    } else if (v->type == HT_JARR && is_table(v)) {
+    } else if (v->type == HT_JARR && is_table(v) && measure(v, w) <= TABLE_WIDTH) {
         table(b, v, indent);
     } else if (v->type == HT_JARR && all_flat(v)) {
         pad(b, 0, indent);

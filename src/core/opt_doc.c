@@ -168,6 +168,7 @@ static void man_footer(ht_buf *b)
 static void man_command(ht_buf *b, unsigned cmd)
 {
     const ht_cmd_def *c = &ht_cmd_table[cmd];
+    bool first = true;
     ht_buf_fmt(b, ".TH HETERO\\-");
     for (const char *s = c->name; *s; s++) ht_buf_char(b, (char)(*s - 'a' + 'A'));
     ht_buf_fmt(b, " 1 \"\" \"hetero\" \"Hetero manual\"\n.SH NAME\nhetero\\-%s \\- ", c->name);
@@ -194,7 +195,9 @@ static void man_command(ht_buf *b, unsigned cmd)
         bool any = false;
         for (unsigned id = 0; id < HT_OPTS; id++) {
             if (!takes(cmd, id) || ht_opt_table[id].group != g) continue;
-            if (!any) ht_buf_fmt(b, ".SS %s\n", ht_opt_group_names[g]);
+            if (!any)
+                ht_buf_fmt(b, "%s.SS %s\n", first ? ".SH OPTIONS\n" : "", ht_opt_group_names[g]);
+            first = false;
             any = true;
             man_option(b, id);
         }

@@ -263,8 +263,9 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
     [HT_CMD_BENCH] = {"bench", "[MODEL]", "time prefill and decode",
         "Rows are named as other tools name them: pp512 is a prompt of 512 tokens, tg128 is 128 "
         "generated tokens, '@ d2048' says how much context was there before. Tokenising "
-        "and a warm-up are not timed; a generated token includes its greedy choice. In the same run the machine's read bandwidth and "
-        "multiply-add rate are measured, with as many threads, and each row is given as a share of "
+        "and a warm-up are not timed; a generated token includes its greedy choice. In the same run "
+        "the machine's read bandwidth and multiply-add rate are measured, with as many threads, and "
+        "each row is given as a share of "
         "them; a share above 100 % is reported as an error of the measurement. An engine is timed "
         "only after it was checked against the oracle in this process.",
         EXAMPLES("hetero bench -p 128 -n 32 -r 3",

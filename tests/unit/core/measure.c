@@ -1,0 +1,34 @@
+/* The measuring kernels: that they ran, on what, and that limits are kept. Never how fast. */
+#include "core/measure.h"
+#include "core/cpu.h"
+#include "test.h"
+
+T_CASE(measure, reads_the_buffer_it_reports)
+{
+    ht_read_rate r;
+    ht_err e;
+    static const char *const isa[] = {"generic", "avx2", NULL};
+    for (int threads = 1; threads <= 2; threads++)
+        for (size_t i = 0; i < 3; i++) {
+            T_OK(ht_measure_read(threads, 1 << 20, isa[i], &r, &e), e);
+            T_EQ_INT(r.bytes, 1 << 20);
+            T_CHECK(r.bytes_per_s > 0 && isfinite(r.bytes_per_s), "%g bytes/s", r.bytes_per_s);
+            T_CHECK(r.kernel && *r.kernel, "no kernel named");
+        }
+    T_OK(ht_measure_read(2, 1, NULL, &r, &e), e);
+    T_EQ_INT(r.bytes,
+             2 * 65536); /* one unit for each thread                                        */
+    T_ERR(ht_measure_read(0, 1, NULL, &r, &e), HT_EARG, e, "0 threads");
+}
+
+T_CASE(measure, multiply_adds_on_the_named_set)
+{
+    ht_fma_rate r;
+    ht_err e;
+    T_OK(ht_measure_fma(1, "generic", &r, &e), e);
+    T_EQ_STR(r.isa, "generic");
+    T_CHECK(r.flops_per_s > 0 && isfinite(r.flops_per_s), "%g flop/s", r.flops_per_s);
+    T_OK(ht_measure_fma(2, NULL, &r, &e), e);
+    if (ht_cpu_features() & HT_CPU_AVX2) T_CHECK(strcmp(r.isa, "generic") != 0, "%s", r.isa);
+    T_ERR(ht_measure_fma(-1, NULL, &r, &e), HT_EARG, e, "-1 threads");
+}
