@@ -58,7 +58,7 @@ static int window(tctx *cx, tval self, tval start, tval end, tval *out) {
 }
 
 static int affix(tctx *cx, const tstr *s, tval want, bool at_end, bool *out) {
-    const tstr *w;
+    const tstr *w = NULL;
     *out = false;
     if (want.t == TV_TUPLE) {
         for (size_t i = 0; !*out && i < want.u.l->n; i++) {
@@ -118,7 +118,7 @@ static size_t find_last(const tstr *s, const tstr *needle) {
 
 /* Position in code points of needle, or -1. Only the plain form: a window would shift it. */
 static int search(tctx *cx, tval self, const tval *p, bool last, int64_t *out) {
-    const tstr *needle;
+    const tstr *needle = NULL;
     HT_TRY(text_arg(cx, p[0], "the text to find", &needle));
     HT_TRY(tmpl__cost_bytes(cx, self.u.s->n + needle->n));
     size_t at = last ? find_last(self.u.s, needle) : tmpl__str_find(self.u.s, 0, needle);
@@ -156,7 +156,7 @@ METHOD(s_rindex) {
 }
 
 METHOD(s_count) {
-    const tstr *needle;
+    const tstr *needle = NULL;
     int64_t n = 0;
     (void)call;
     HT_TRY(text_arg(cx, p[0], "count: the text", &needle));
@@ -174,7 +174,7 @@ METHOD(s_count) {
 }
 
 METHOD(s_replace) {
-    const tstr *old, *new_s;
+    const tstr *old = NULL, *new_s = NULL;
     int64_t count;
     (void)call;
     HT_TRY(text_arg(cx, p[0], "replace: the old text", &old));

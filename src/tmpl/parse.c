@@ -248,7 +248,7 @@ static int parse_params(tparse *ps, tnode *node) {
     bool defaults = false;
     HT_TRY(tmpl__expect_op(ps, OP_LPAREN, "'('"));
     while (!tmpl__is_op(ps, OP_RPAREN)) {
-        const ttok *name;
+        const ttok *name = NULL;
         tnode *param;
         if (kids.n) HT_TRY(tmpl__expect_op(ps, OP_COMMA, "',' or ')'"));
         HT_TRY(tmpl__expect_name(ps, &name, "the name of a parameter"));
@@ -284,7 +284,7 @@ static int parse_function(tparse *ps, const ttok *at, const char *end, tnode *no
 }
 
 static int parse_macro(tparse *ps, const ttok *at, tnode **out) {
-    const ttok *name;
+    const ttok *name = NULL;
     HT_TRY(new_stmt(ps, N_MACRO, at, out));
     HT_TRY(tmpl__expect_name(ps, &name, "the name of the macro"));
     (*out)->name = tmpl__intern(ps, name->p, name->n);
@@ -350,7 +350,7 @@ static int parse_statement(tparse *ps, tnode **out) {
         {"print", parse_print_tag}};
     static const char *const foreign[] = {"block", "extends", "include", "import", "from",
                                           "autoescape", "do", "trans", "pluralize", "debug", NULL};
-    const ttok *name;
+    const ttok *name = NULL;
     char buf[48];
     HT_TRY(tmpl__expect_name(ps, &name, "the name of a tag"));
     for (size_t i = 0; i < sizeof tags / sizeof *tags; i++) {
