@@ -38,34 +38,14 @@ static api__segment *segment_of(api__record *r, int phase, const api__plan *p, u
     return g;
 }
 
-/* Least bytes and operations of what ran, at the rows and depth it ran with: a plan's own bucket holds
- * maxima, which would count cache that was never read. */
-static void floor_of(const ht_session *s, const api__plan *p, uint32_t pos, uint32_t n,
-                     uint32_t n_want, uint64_t *bytes, uint64_t *flops)
-{
-    const ht_engine *e = s->e;
-    ht_bucket b = p->bucket;
-    b.rows = (uint16_t)n;
-    b.want = (uint16_t)n_want;
-    b.past = pos;
-    b.ctx = pos + n;
-    for (size_t i = 0; i < p->n_cuts; i++) {
-        uint64_t cb = 0, cf = 0;
-        const ht_cut *c = &p->cuts[i];
-        c->span->bound(e->phase[p->phase].unit->dev, e->model, e->tape + c->at, c->n, &b, &cb, &cf);
-        *bytes += cb;
-        *flops += cf;
-    }
-}
-
+/* Add the backend's own figures of the run to the record: least bytes and operations at the rows and
+ * depth that ran, what was dispatched, what was copied. */
 static int count(ht_session *s, int phase, const api__plan *p, uint32_t pos, uint32_t n,
-                 uint32_t n_want, ht_err *err)
+                 ht_err *err)
 {
     ht_run_stats st = {0};
     if (p->be->stats(p->plan, &st))
         return HT_FAIL(err, HT_EDEVICE, "engine %s gives no figures for its last run", p->be->name);
-    st.bytes = st.flops = 0;
-    floor_of(s, p, pos, n, n_want, &st.bytes, &st.flops);
     api__segment *g = segment_of(&s->rec, phase, p, pos);
     g->tokens += n;
     g->runs++;
@@ -117,7 +97,7 @@ int api__run(ht_session *s, int phase, const api__plan *p, const int32_t *ids, u
                   .want = want,
                   .rope_long = rope_long ? &rope_long : NULL};
     rc = drive(s, p, &b, logits, err);
-    if (!rc) rc = count(s, phase, p, pos, n, n_want, err);
+    if (!rc) rc = count(s, phase, p, pos, n, err);
     if (!rc) {
         if (ids != s->hist + pos) memcpy(s->hist + pos, ids, n * sizeof *ids);
         ht_seq_advance(s->seq, n);

@@ -72,12 +72,11 @@ int ht_vocab_decode(const ht_vocab *v, const int32_t *ids, size_t n, int special
     ht_buf b;
     ht_buf_init(&b, 0);
     int rc = 0;
-    for (size_t i = 0; i < n && !rc; i++) {
+    for (size_t i = 0; i < n && !rc; i++)
         if (ids[i] < 0 || (uint32_t)ids[i] >= ht_tok_size(v))
             rc = HT_FAIL(err, HT_EARG, "token id %d at index %zu is outside the vocabulary of %u",
                          (int)ids[i], i, ht_tok_size(v));
-        else rc = ht_tok_bytes(v, ids[i], special != 0, &b, err);
-    }
+    if (!rc) rc = ht_tok_decode(v, ids, n, special != 0, &b, err); /* knows SPM's leading space */
     ht_buf_add(&b, "", 0); /* an empty result is an empty string, not NULL */
     if (!rc) rc = ht_buf_ok(&b, "decoded text", err);
     if (!rc) *text = ht_buf_take(&b, len);

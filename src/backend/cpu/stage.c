@@ -43,12 +43,14 @@ void cpu__begin(cpu_run *r, const ht_stage *st)
 void cpu__embed(cpu_run *r, const ht_stage *st)
 {
     const ht_spec *s = &r->p->m->spec;
+    const ht_weight *w = &r->p->m->embed;
+    if ((r->p->b.flags & HT_ALT_REP) && w->alt) w = w->alt; /* a tied one is a projection like others */
     uint32_t t0, t1;
     (void)st;
     cpu__share(r, r->rows, &t0, &t1);
     for (uint32_t t = t0; t < t1; t++) {
         float *x = r->p->x + (size_t)t * s->dim;
-        ht_weight_row(&r->p->m->embed, 0, (uint32_t)r->p->batch->token[cpu__row(r, t)], x);
+        ht_weight_row(w, 0, (uint32_t)r->p->batch->token[cpu__row(r, t)], x);
         for (uint32_t i = 0; i < s->dim && s->embed_scale != 1.0f; i++) x[i] *= s->embed_scale;
     }
 }
