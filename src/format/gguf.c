@@ -364,8 +364,8 @@ void format__gguf_done(format__gguf *g)
     *g = (format__gguf){0};
 }
 
-int format__gguf_parse(format__gguf *g, const ht_map *m, const char *label, bool vocab_only,
-                       ht_err *e)
+/* Parse the header of a mapped file. On failure *g is empty; otherwise format__gguf_done frees. */
+static int parse(format__gguf *g, const ht_map *m, const char *label, bool vocab_only, ht_err *e)
 {
     size_t have = 0, want = m->n < FIRST_READ ? m->n : FIRST_READ;
     uint8_t *copy = NULL;
@@ -469,7 +469,7 @@ static int open_shard(ht_file *f, size_t i, size_t n, uint64_t total, ht_err *e)
     HT_TRY(shard_path(f, i, n, &path, e));
     HT_TRY(format__add_part(f, path, e));
     const char *label = f->part_label[i];
-    HT_TRY(format__gguf_parse(&g, &f->part[i], label, false, e));
+    HT_TRY(parse(&g, &f->part[i], label, false, e));
     int rc = shard_u16(&g, "split.no", UINT64_MAX, label, &no, e);
     if (!rc) rc = shard_u16(&g, "split.count", 0, label, &count, e);
     if (!rc && (no != i || count != n))
@@ -492,7 +492,7 @@ int format__open_gguf(ht_file *f, const ht_file_opts *opts, ht_err *e)
     uint64_t n, no, total;
     f->kind = HT_FILE_GGUF;
     HT_TRY(format__add_part(f, f->path, e));
-    HT_TRY(format__gguf_parse(&f->gguf, &f->part[0], f->label, opts->vocab_only, e));
+    HT_TRY(parse(&f->gguf, &f->part[0], f->label, opts->vocab_only, e));
     HT_TRY(shard_u16(&f->gguf, "split.count", 1, f->label, &n, e));
     HT_TRY(shard_u16(&f->gguf, "split.no", 0, f->label, &no, e));
     HT_TRY(shard_u16(&f->gguf, "split.tensors.count", f->gguf.n_tensors, f->label, &total, e));

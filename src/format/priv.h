@@ -117,8 +117,6 @@ HT_MUST_USE int format__json(ht_file *, const char *path, const ht_json **out, h
 void format__template_of(const ht_json *tokenizer_config, const char **s, size_t *n);
 
 HT_MUST_USE int format__open_gguf(ht_file *, const ht_file_opts *, ht_err *);
-HT_MUST_USE int format__gguf_parse(format__gguf *, const ht_map *, const char *label,
-                                   bool vocab_only, ht_err *);
 void format__gguf_done(format__gguf *);
 /* Values that other code would divide by, allocate by or index by (import-rules.md 7). */
 HT_MUST_USE int format__gguf_check(const ht_file *, ht_err *);

@@ -77,7 +77,6 @@ static_assert(sizeof(ht_block_q5_k) == 176 && sizeof(ht_block_q6_k) == 210, "q5_
 static_assert(sizeof(ht_block_iq4_nl) == 18 && sizeof(ht_block_mxfp4) == 17, "iq4_nl, mxfp4");
 
 extern const int8_t ht_iq4_nl_values[16]; /* ascending */
-extern const int8_t ht_mxfp4_values[16];  /* twice the E2M1 value, so that it is an integer */
 
 static inline float ht_load_f16(const uint8_t p[2])
 {
@@ -103,7 +102,7 @@ static inline uint32_t ht_f32_bits(float f)
     memcpy(&u, &f, sizeof u);
     return u;
 }
-/* 2^(e-128): half of the E8M0 scale, which goes with the doubled values of ht_mxfp4_values. The two
+/* 2^(e-128): half of the E8M0 scale, which goes with twice the E2M1 values (integers). The two
  * smallest are subnormal; 255 is no NaN here but 2^127, as ggml has it. */
 static inline float ht_e8m0_half(uint8_t e)
 {

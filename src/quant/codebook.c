@@ -5,7 +5,8 @@
 
 const int8_t ht_iq4_nl_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                      1,    13,   25,  38,  53,  69,  89,  113};
-const int8_t ht_mxfp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+/* Twice the E2M1 values, so that they are integers. */
+static const int8_t mxfp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 static void decode(const uint8_t q[16], const int8_t *values, float d, float *dst)
 {
@@ -80,16 +81,16 @@ void quant__dec_mxfp4(const void *src, float *dst, size_t n)
 {
     const ht_block_mxfp4 *b = src;
     for (size_t i = 0; i < n / HT_QK; i++, dst += HT_QK)
-        decode(b[i].q, ht_mxfp4_values, ht_e8m0_half(b[i].e), dst);
+        decode(b[i].q, mxfp4_values, ht_e8m0_half(b[i].e), dst);
 }
 
 /* Code of the nearest E2M1 value at scale d (halved); the first code of a tie. */
 static int nearest_mxfp4(float x, float d)
 {
     int at = 0;
-    float best = fabsf((float)ht_mxfp4_values[0] * d - x);
+    float best = fabsf((float)mxfp4_values[0] * d - x);
     for (int c = 1; c < 16; c++) {
-        float err = fabsf((float)ht_mxfp4_values[c] * d - x);
+        float err = fabsf((float)mxfp4_values[c] * d - x);
         if (err < best) {
             best = err;
             at = c;
