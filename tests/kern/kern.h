@@ -1,0 +1,33 @@
+/* kern.h - what kernel tests share: guarded memory, levels, random weights. */
+#ifndef HT_TEST_KERN_H
+#define HT_TEST_KERN_H
+#include "backend/cpu/kern.h"
+#include "core/cpu.h"
+#include "quant/r16.h"
+#include "test.h"
+
+/* n bytes that end at an unmapped page and begin at least `before` bytes behind another: a kernel that
+ * reads or writes one byte past its arguments dies. Filled with 0xff (NaN as f32). */
+typedef struct { uint8_t *p, *map; size_t n, map_n; } guarded;
+guarded guard_new(size_t n);
+void guard_free(guarded *);
+
+typedef struct { const char *name; unsigned feat; } level;
+enum { LEVELS = 4 };
+extern const level levels[LEVELS];
+/* The table of level i; false: this machine lacks it (or what it adds). */
+bool level_kern(int i, cpu_kern *k);
+
+/* A [rows,cols] matrix of a source type with random contents, its r16 form and its decoded rows. */
+typedef struct {
+    int src, type;
+    uint32_t rows, cols, tiles;
+    size_t tile_bytes;
+    float *w;                        /* [16*tiles, cols], missing rows 0                            */
+    guarded r16;
+} matrix;
+void matrix_new(matrix *, int src, uint32_t rows, uint32_t cols, uint64_t *seed);
+void matrix_free(matrix *);
+/* The definition of an output: chains of 256, see src/backend/cpu/kern.h. */
+float chain_dot(const float *w, const float *x, uint32_t k);
+#endif
