@@ -40,7 +40,7 @@ static void take_registers(ht_plan *p, taker *t)
     p->k_raw = take(t, rows * nkv, f);
     p->v_raw = take(t, rows * nkv, f);
     p->u = take(t, rows * s->ffn, f);
-    p->y = take(t, rows * (s->dim > nq ? s->dim : nq), f);
+    p->y = take(t, rows * s->dim, f);
     p->route = take(t, rows * cpu__tiles(s->n_experts) * CPU_LANES, f);
     p->sgate = take(t, s->shared_ffn ? rows : 1, f);
     for (int i = 0; i < HT_ROPES; i++) {

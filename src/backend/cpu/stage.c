@@ -56,21 +56,21 @@ void cpu__embed(cpu_run *r, const ht_stage *st)
 }
 
 /* Wanted rows move to the front; each thread moves a slice of the columns, through a copy because any
- * order may be wanted. */
+ * order may be wanted. X and Q have copies of their own (Y and A are idle here): their slices differ. */
 void cpu__pick(cpu_run *r, const ht_stage *st)
 {
     const ht_spec *s = &r->p->m->spec;
     const ht_batch *b = r->p->batch;
     uint32_t width[2] = {s->dim, s->n_heads * s->head_dim}, c0, c1;
-    float *reg[2] = {r->p->x, r->p->q};
+    float *reg[2] = {r->p->x, r->p->q}, *copy[2] = {r->p->y, r->p->a};
     (void)st;
     for (int i = 0; i < 2; i++) {
         cpu__share(r, width[i], &c0, &c1);
         size_t n = (c1 - c0) * sizeof(float);
         for (uint32_t t = 0; t < b->n_want; t++)
-            memcpy(r->p->y + (size_t)t * width[i] + c0, reg[i] + (size_t)b->want[t] * width[i] + c0, n);
+            memcpy(copy[i] + (size_t)t * width[i] + c0, reg[i] + (size_t)b->want[t] * width[i] + c0, n);
         for (uint32_t t = 0; t < b->n_want; t++)
-            memcpy(reg[i] + (size_t)t * width[i] + c0, r->p->y + (size_t)t * width[i] + c0, n);
+            memcpy(reg[i] + (size_t)t * width[i] + c0, copy[i] + (size_t)t * width[i] + c0, n);
     }
 }
 
