@@ -68,8 +68,8 @@ int32_t tok__find_joined(const ht_tok *t, tok_text a, tok_text b)
     return ht_tok_find(t, t->cat, a.n + b.n);
 }
 
-/* Check types and texts; the texts, until now those of the source, are copied. An unused token loses
- * its own (only one source knows it, nothing reads it). */
+/* Check types and texts; the texts, until now those of the source, are copied. An unused token
+ * loses its own (only one source knows it, nothing reads it). */
 static int own_texts(ht_tok *t, ht_err *e)
 {
     size_t total = 0;
@@ -129,8 +129,8 @@ int tok__alloc_merges(ht_tok *t, size_t n, ht_err *e)
     return t->merge && t->merge_out ? 0 : no_memory(e);
 }
 
-/* Token of a's text followed by b's. Vocabularies mostly number tokens in the order of their merges,
- * so the guess (the token after the last one) saves most of the look-ups. */
+/* Token of a's text followed by b's. Vocabularies mostly number tokens in the order of their
+ * merges, so the guess (the token after the last one) saves most of the look-ups. */
 static int32_t joined(const ht_tok *t, tok_text a, tok_text b, uint32_t guess)
 {
     if (guess < t->n && !t->duplicates && t->text[guess].n == a.n + b.n) {
@@ -258,8 +258,8 @@ static const char *const eog_texts[] = {
     "<|endoftext|>", "<|eom_id|>", "</s>", "<EOT>", "<|end_of_text|>", "<eos>", "<turn|>", "[EOS]",
     "[EOT]",
     /* <|end_of_sentence|> of DeepSeek, with full-width bars and lower one-eighth blocks */
-    "<\xef\xbd\x9c"
-    "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"};
+    ("<\xef\xbd\x9c"
+     "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>")};
 
 static int by_id(const void *a, const void *b)
 {

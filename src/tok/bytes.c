@@ -1,5 +1,5 @@
-/* bytes.c - GPT-2's byte-level alphabet: printable Latin-1 bytes are themselves, the other 68 are the
- * code points from U+0100 in byte order. */
+/* bytes.c - GPT-2's byte-level alphabet: printable Latin-1 bytes are themselves, the other 68 are
+ * the code points from U+0100 in byte order. */
 #include "tok/tok_int.h"
 
 uint32_t tok__byte_to_cp(uint8_t b)

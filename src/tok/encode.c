@@ -1,5 +1,5 @@
-/* encode.c - text to ids: special tokens cut the text into pieces, pieces are normalised, cut by the
- * pre-tokenizer and merged.
+/* encode.c - text to ids: special tokens cut the text into pieces, pieces are normalised, cut by
+ * the pre-tokenizer and merged.
  *
  * Segments are laid end to end and tokenised as one text; where they meet leaves no mark. Only the
  * search for control tokens looks at whose text it is: every byte of a match must come from the
@@ -47,7 +47,8 @@ int ht_ids_push(ht_ids *a, int32_t id, ht_err *e)
 
 static int stage(work *w, unsigned k, const char *s, size_t n);
 
-/* A pattern stage: matches and gaps of well-formed text; malformed bytes are pieces of their own. */
+/* A pattern stage: matches and gaps of well-formed text; malformed bytes are pieces of their own.
+ * */
 static int stage_rx(work *w, unsigned k, const char *s, size_t n)
 {
     const tok_stage *st = &w->t->stage[k];
@@ -197,8 +198,8 @@ static void take_space(const char *s, size_t n, uint8_t how, size_t stop, size_t
 
 typedef int (*piece_fn)(work *, const char *s, size_t a, size_t b);
 
-/* Cut s[0..n) at the tokens of sp; s[a..b) between them goes to fn. Control tokens match in template
- * text; with o NULL, anywhere when `control`. */
+/* Cut s[0..n) at the tokens of sp; s[a..b) between them goes to fn. Control tokens match in
+ * template text; with o NULL, anywhere when `control`. */
 static int cut(work *w, const tok_specials *sp, owner *o, bool control, const char *s, size_t n,
                piece_fn fn)
 {

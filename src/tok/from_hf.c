@@ -1,5 +1,5 @@
-/* from_hf.c - the normal form from tokenizer.json and its neighbours. What the file says that has no
- * place in the normal form is an error naming it, unless it cannot change a token. */
+/* from_hf.c - the normal form from tokenizer.json and its neighbours. What the file says that has
+ * no place in the normal form is an error naming it, unless it cannot change a token. */
 #include "core/utf8.h"
 #include "tok/tok_int.h"
 #include <string.h>
@@ -10,7 +10,7 @@ typedef struct {
     bool spm, byte_level, prepend, meta_first, meta_always, squeeze, add_space;
     bool add_bos, add_eos;
     ht_err *e;
-} import;
+} importer;
 
 static bool is(const ht_json *j, const char *text)
 {
@@ -39,7 +39,7 @@ static bool on(const ht_json *obj, const char *key)
     return j && j->type == HT_JBOOL && j->b;
 }
 
-static int unsupported(import *im, const char *part, const ht_json *what)
+static int unsupported(importer *im, const char *part, const ht_json *what)
 {
     return HT_FAIL(im->e, HT_EUNSUPPORTED, "tokenizer.json: %s \"%.60s\" is not supported here",
                    part, type_name(what));
@@ -64,7 +64,7 @@ static bool looks_special(const ht_json *s)
     return false;
 }
 
-static int vocab_size(const import *im, const ht_json *vocab, uint32_t *n)
+static int vocab_size(const importer *im, const ht_json *vocab, uint32_t *n)
 {
     int64_t max = -1;
     const ht_json *added = ht_json_get(im->tok, "added_tokens");
@@ -99,7 +99,7 @@ static int vocab_size(const import *im, const ht_json *vocab, uint32_t *n)
     return 0;
 }
 
-static int read_vocab(import *im, const ht_json *vocab)
+static int read_vocab(importer *im, const ht_json *vocab)
 {
     ht_tok *t = im->t;
     memset(t->type, TOK_UNUSED, t->n);
@@ -120,7 +120,7 @@ static int read_vocab(import *im, const ht_json *vocab)
 }
 
 /* SPM: a user-defined text is matched against the raw text, so its U+2581 are spaces. */
-static int spaces(import *im, tok_text *x)
+static int spaces(importer *im, tok_text *x)
 {
     const size_t m = sizeof TOK_SPM_SPACE - 1;
     char *s = ht_arena_strndup(im->t->arena, x->s, x->n);
@@ -135,7 +135,7 @@ static int spaces(import *im, tok_text *x)
     return 0;
 }
 
-static int read_added(import *im)
+static int read_added(importer *im)
 {
     ht_tok *t = im->t;
     const ht_json *added = ht_json_get(im->tok, "added_tokens");
@@ -160,7 +160,7 @@ static int read_added(import *im)
 }
 
 /* model.unk_token; it has type UNKNOWN in SPM only. Runs before the texts are indexed. */
-static int read_unk(import *im)
+static int read_unk(importer *im)
 {
     const ht_json *s = ht_json_path(im->tok, "model.unk_token");
     if (absent(s)) return 0;
@@ -192,7 +192,7 @@ static bool merge_parts(const ht_json *m, tok_text *a, tok_text *b)
 
 /* BPE keeps the pairs; SPM the order in which the joined texts first appear, which is what is left
  * of the scores. */
-static int read_merges(import *im)
+static int read_merges(importer *im)
 {
     ht_tok *t = im->t;
     const ht_json *merges = ht_json_path(im->tok, "model.merges");
@@ -231,7 +231,7 @@ static int read_merges(import *im)
 
 /* ---- normalizer, pre-tokenizer, post-processor ---- */
 
-static int normalizer(import *im, const ht_json *j, int depth)
+static int normalizer(importer *im, const ht_json *j, int depth)
 {
     if (absent(j)) return 0;
     const ht_json *list = ht_json_get(j, "normalizers");
@@ -258,7 +258,7 @@ static int normalizer(import *im, const ht_json *j, int depth)
     return 0;
 }
 
-static int add_split(import *im, const ht_json *j)
+static int add_split(importer *im, const ht_json *j)
 {
     const ht_json *rx = ht_json_path(j, "pattern.Regex"), *how = ht_json_get(j, "behavior");
     const ht_json *str = ht_json_path(j, "pattern.String");
@@ -280,14 +280,14 @@ static int add_split(import *im, const ht_json *j)
 }
 
 /* Metaspace is SPM's escape and prefix as a pre-tokenizer. */
-static int metaspace(import *im, const ht_json *j)
+static int metaspace(importer *im, const ht_json *j)
 {
     const ht_json *scheme = ht_json_get(j, "prepend_scheme"), *r = ht_json_get(j, "replacement");
     bool old = absent(scheme); /* before prepend_scheme: add_prefix_space, true by default */
     const ht_json *add = ht_json_get(j, "add_prefix_space");
     if (r && !is(r, TOK_SPM_SPACE)) return unsupported(im, "replacement of", j);
-    /* Merges never join across a space that is not first in a token, but splitting at each is another
-     * tokenizer where the vocabulary has tokens with inner spaces. */
+    /* Merges never join across a space that is not first in a token, but splitting at each is
+     * another tokenizer where the vocabulary has tokens with inner spaces. */
     const ht_json *split = ht_json_get(j, "split");
     if (!split || split->type != HT_JBOOL || split->b) return unsupported(im, "splitting", j);
     if (is(scheme, "first")) im->meta_first = true;
@@ -297,7 +297,7 @@ static int metaspace(import *im, const ht_json *j)
     return 0;
 }
 
-static int pre_tokenizer(import *im, const ht_json *j, int depth)
+static int pre_tokenizer(importer *im, const ht_json *j, int depth)
 {
     static const tok_text none = {"", 0};
     if (absent(j)) return 0;
@@ -324,7 +324,7 @@ static int pre_tokenizer(import *im, const ht_json *j, int depth)
 }
 
 /* TemplateProcessing puts BOS and EOS around "single". */
-static int post_processor(import *im, const ht_json *j, int depth)
+static int post_processor(importer *im, const ht_json *j, int depth)
 {
     if (absent(j)) return 0;
     const ht_json *list = ht_json_get(j, "processors"), *single = ht_json_get(j, "single");
@@ -359,7 +359,7 @@ static int post_processor(import *im, const ht_json *j, int depth)
 
 /* A token named in tokenizer_config.json (a string or {"content"}), else an id of config.json or
  * generation_config.json (the first of a list). */
-static int32_t named_id(const import *im, const char *name, const char *id_key)
+static int32_t named_id(const importer *im, const char *name, const char *id_key)
 {
     const ht_json *j = ht_json_get(im->cfg, name);
     if (j && j->type == HT_JOBJ) j = ht_json_get(j, "content");
@@ -385,7 +385,7 @@ static size_t add_ids(const ht_json *v, int64_t *ids, size_t n)
     return n;
 }
 
-static int read_ids(import *im)
+static int read_ids(importer *im)
 {
     ht_tok *t = im->t;
     int64_t ids[MAX_EOS];
@@ -418,7 +418,7 @@ static bool has_type(const ht_json *j, const char *name, int depth)
 }
 
 /* Refuse model options that would change tokens and are not carried. */
-static int check_model(import *im, const ht_json *model)
+static int check_model(importer *im, const ht_json *model)
 {
     static const char *const affix[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     const ht_json *type = ht_json_get(model, "type");
@@ -438,11 +438,12 @@ static int check_model(import *im, const ht_json *model)
                    "SPM-like (no ByteLevel, no Metaspace, no byte_fallback)");
 }
 
-static void set_prefix(import *im)
+static void set_prefix(importer *im)
 {
     uint32_t *f = &im->t->flags;
     const ht_json *legacy = ht_json_get(im->cfg, "legacy");
-    /* legacy false: sentencepiece's own behaviour, a space before the text, not after every token. */
+    /* legacy false: sentencepiece's own behaviour, a space before the text, not after every token.
+     * */
     bool first =
         im->meta_first || (im->prepend && legacy && legacy->type == HT_JBOOL && !legacy->b);
     if (first) *f |= TOK_F_PREFIX_FIRST;
@@ -452,7 +453,7 @@ static void set_prefix(import *im)
     if (im->squeeze) *f |= TOK_F_SQUEEZE;
 }
 
-static int fill(import *im, const ht_json *vocab, const char *pre)
+static int fill(importer *im, const ht_json *vocab, const char *pre)
 {
     bool unused;
     const ht_json *model = ht_json_get(im->tok, "model");
@@ -482,7 +483,8 @@ static int fill(import *im, const ht_json *vocab, const char *pre)
 int tok__from_hf(ht_tok **out, const ht_json *tokenizer, const ht_json *tokenizer_config,
                  const ht_json *config, const ht_json *generation, const char *pre, ht_err *e)
 {
-import im = {.tok = tokenizer, .cfg = tokenizer_config, .config = config, .gen = generation, .e = e };
+    importer im = {
+        .tok = tokenizer, .cfg = tokenizer_config, .config = config, .gen = generation, .e = e};
     const ht_json *model = ht_json_get(tokenizer, "model"), *vocab = ht_json_get(model, "vocab");
     uint32_t n = 0;
     *out = NULL;

@@ -1,8 +1,8 @@
-/* merge.c - joining symbols inside a piece, best pair first, leftmost among equals: BPE by the rank of
- * the pair, SPM by the rank of the joined text. A binary heap of candidate joins over a linked list
- * of symbols: O(n log n), whatever the text; entries overtaken by other joins are seen to be stale
- * when they come up. The order is that of Hugging Face tokenizers' BPE and of sentencepiece's
- * score-driven BPE. */
+/* merge.c - joining symbols inside a piece, best pair first, leftmost among equals: BPE by the
+ * rank of the pair, SPM by the rank of the joined text. A binary heap of candidate joins over a
+ * linked list of symbols: O(n log n), whatever the text; entries overtaken by other joins are seen
+ * to be stale when they come up. The order is that of Hugging Face tokenizers' BPE and of
+ * sentencepiece's score-driven BPE. */
 #include "core/hash.h"
 #include "core/utf8.h"
 #include "tok/tok_int.h"

@@ -1,6 +1,6 @@
-/* nfc.c - Normalization Form C (UAX 15), decompositions and compositions by utf8proc. The reordering of
- * combining marks is done here: utf8proc's is quadratic in the length of a run of marks, and the
- * text is anybody's. */
+/* nfc.c - Normalization Form C (UAX 15), decompositions and compositions by utf8proc. The
+ * reordering of combining marks is done here: utf8proc's is quadratic in the length of a run of
+ * marks, and the text is anybody's. */
 #include "core/utf8.h"
 #include "tok/tok_int.h"
 #include "tok/unicode.h"

@@ -40,7 +40,8 @@ static const pre_spec specs[] = {
       {TOK_ST_RX, "\\s?\\p{P}+"},
       {TOK_ST_RX, DS_CJK_OLD},
       {TOK_ST_DIGIT, NULL}}},
-    /* llama.cpp's pre-tokenizer for files that say "default": punctuation, GPT-2's words, digits. */
+    /* llama.cpp's pre-tokenizer for files that say "default": punctuation, GPT-2's words, digits.
+     * */
     {"default",
      0,
      {{TOK_ST_RX, "[\\p{P}\\$\\+<=>\\^~\\|]+"},

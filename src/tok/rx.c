@@ -1,9 +1,10 @@
 /* rx.c - `Split` patterns that have no hand-written splitter, through pcre2.
  *
  * Patterns of tokenizer.json are written for Oniguruma. Where the two engines read the same text
- * differently the pattern is rewritten (\s, \w, \d, \v, \uHHHH) or refused (nested sets, &&, \h, \b,
- * {n,m}+, (?m), verbs): a pattern is never run with another meaning. The interpreter is used, not
- * the JIT: its match limit bounds the work of a hostile pattern, and no page is made executable. */
+ * differently the pattern is rewritten (\s, \w, \d, \v, \uHHHH) or refused (nested sets, &&, \h,
+ * \b, {n,m}+, (?m), verbs): a pattern is never run with another meaning. The interpreter is used,
+ * not the JIT: its match limit bounds the work of a hostile pattern, and no page is made
+ * executable. */
 #include "core/arena.h"
 #include "core/buf.h"
 #include "core/utf8.h"

@@ -1,6 +1,7 @@
 /* special.c - finding the text of special and user-defined tokens: longest first at every position.
- * Candidates lie sorted by text; at depth d the range of those that share the d bytes read so far is
- * narrowed by binary search, so a position costs at most (longest candidate) x log(candidates). */
+ * Candidates lie sorted by text; at depth d the range of those that share the d bytes read so far
+ * is narrowed by binary search, so a position costs at most (longest candidate) x log(candidates).
+ * */
 #include "tok/tok_int.h"
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* split.c - the hand-written splitters. Each function is its pattern (tok__split_pattern) read as an
- * ordered choice at one position; where the regex engine would backtrack, the comment says over
+/* split.c - the hand-written splitters. Each function is its pattern (tok__split_pattern) read as
+ * an ordered choice at one position; where the regex engine would backtrack, the comment says over
  * what, and the code goes there directly. tests/unit/tok/split.c holds them against pcre2. */
 #include "tok/split.h"
 #include "tok/unicode.h"

@@ -1,8 +1,8 @@
 /* split.h - pre-tokenizers: cutting text into the pieces inside which BPE merges.
  *
- * A pre-tokenizer is a list of stages; each stage cuts every piece of the stage before. The frequent
- * patterns are hand-written (no recursion, no backtracking beyond one run, linear time); any other
- * pattern of a tokenizer.json is a TOK_ST_RX stage run by pcre2 under limits. */
+ * A pre-tokenizer is a list of stages; each stage cuts every piece of the stage before. The
+ * frequent patterns are hand-written (no recursion, no backtracking beyond one run, linear time);
+ * any other pattern of a tokenizer.json is a TOK_ST_RX stage run by pcre2 under limits. */
 #ifndef HT_TOK_SPLIT_H
 #define HT_TOK_SPLIT_H
 #include "core/err.h"
@@ -10,19 +10,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum tok_stage_kind { /* stored in blobs: append only */
-                      TOK_ST_NONE,
-                      TOK_ST_GPT2,
-                      TOK_ST_LLAMA3,
-                      TOK_ST_QWEN2,
-                      TOK_ST_QWEN35,
-                      TOK_ST_TEKKEN,
-                      TOK_ST_GPT4O,
-                      TOK_ST_DIGIT, /* every \p{N} by itself                                                   */
-                      TOK_ST_DIGITS, /* runs of \p{N}                                                           */
-                      TOK_ST_RX, /* a pattern: matches and the gaps between them are pieces                 */
-                      TOK_ST_RX_DROP, /* a pattern: matches are pieces, gaps vanish (Split, Removed, invert)     */
-                      TOK_ST_COUNT
+/* The numbers are stored in blobs: append only. */
+enum tok_stage_kind {
+    TOK_ST_NONE,
+    TOK_ST_GPT2,
+    TOK_ST_LLAMA3,
+    TOK_ST_QWEN2,
+    TOK_ST_QWEN35,
+    TOK_ST_TEKKEN,
+    TOK_ST_GPT4O,
+    TOK_ST_DIGIT,   /* every \p{N} by itself */
+    TOK_ST_DIGITS,  /* runs of \p{N} */
+    TOK_ST_RX,      /* a pattern: matches and the gaps between them are pieces */
+    TOK_ST_RX_DROP, /* a pattern: matches are pieces, gaps vanish (Split, Removed, invert) */
+    TOK_ST_COUNT
 };
 enum { TOK_MAX_STAGES = 8, TOK_MAX_PATTERN = 4096 };
 

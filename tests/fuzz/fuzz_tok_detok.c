@@ -1,5 +1,6 @@
-/* fuzz_tok_detok.c - any ids, streamed: the text must be well-formed UTF-8 at every step and equal to the
- * bytes decoded at once wherever those are well-formed. Input: pairs of bytes, one id each. */
+/* fuzz_tok_detok.c - any ids, streamed: the text must be well-formed UTF-8 at every step and equal
+ * to the bytes decoded at once wherever those are well-formed. Input: pairs of bytes, one id each.
+ * */
 #include "core/utf8.h"
 #include "tok/tok_int.h"
 #include <stdlib.h>
@@ -14,10 +15,8 @@ static ht_tok *make(void)
     ht_err e;
     char byte[256][8];
     double score[300] = {0};
-    static const char *const words[] = {"\xe2\x96\x81", "a",
-                                        "\xe2\x96\x81"
-                                        "a",
-                                        "\xf0\x9f\x98\x80", "\xe2\x82"};
+    static const char *const words[] = {TOK_SPM_SPACE, "a", (TOK_SPM_SPACE "a"), "\xf0\x9f\x98\x80",
+                                        "\xe2\x82"};
     if (tok__new(&t, 3 + 256 + 5, &e)) abort();
     t->flags = TOK_F_SPM | TOK_F_PREFIX_ALWAYS;
     for (uint32_t i = 0; i < t->n; i++) {

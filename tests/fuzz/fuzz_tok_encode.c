@@ -1,6 +1,6 @@
-/* fuzz_tok_encode.c - any text against fixed vocabularies. First byte: which pre-tokenizer, whether the
- * text is cut into segments and where. Byte-level ids must decode to the text, unless it was
- * normalised; user text must not become a control token. */
+/* fuzz_tok_encode.c - any text against fixed vocabularies. First byte: which pre-tokenizer,
+ * whether the text is cut into segments and where. Byte-level ids must decode to the text, unless
+ * it was normalised; user text must not become a control token. */
 #include "core/utf8.h"
 #include "tok/tok_int.h"
 #include <stdio.h>

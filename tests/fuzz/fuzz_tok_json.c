@@ -1,6 +1,6 @@
-/* fuzz_tok_json.c - tokenizer.json from anybody. Input: tokenizer.json, NUL, tokenizer_config.json, NUL,
- * config.json, NUL, generation_config.json (the last three may be missing). What imports is used, and
- * its blob must load and save as the same bytes. */
+/* fuzz_tok_json.c - tokenizer.json from anybody. Input: tokenizer.json, NUL,
+ * tokenizer_config.json, NUL, config.json, NUL, generation_config.json (the last three may be
+ * missing). What imports is used, and its blob must load and save as the same bytes. */
 #include "tok/tok_int.h"
 #include <stdlib.h>
 #include <string.h>

@@ -52,7 +52,8 @@ T_CASE(merge, equals_the_rule)
     ht_tok_free(t);
 }
 
-/* Heap operations of a long run: at most 2 pushes a join and one pop an entry, whatever the text. */
+/* Heap operations of a long run: at most 2 pushes a join and one pop an entry, whatever the text.
+ * */
 static void count_ops(const char *model, char c, size_t n)
 {
     ht_tok *t = u_open(model, NULL);

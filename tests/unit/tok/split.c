@@ -1,4 +1,5 @@
-/* split.c - hand-written splitters against pcre2 running the pattern they stand for, and by example. */
+/* split.c - hand-written splitters against pcre2 running the pattern they stand for, and by
+ * example. */
 #include "tok/unicode.h"
 #include "util.h"
 

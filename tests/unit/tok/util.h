@@ -1,6 +1,6 @@
 /* util.h - what the tokenizer tests share. */
-#ifndef TOK_UTIL_H
-#define TOK_UTIL_H
+#ifndef HT_TEST_TOK_UTIL_H
+#define HT_TEST_TOK_UTIL_H
 #include "core/utf8.h"
 #include "test.h"
 #include "tok/tok_int.h"
