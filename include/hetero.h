@@ -3,8 +3,8 @@
  *
  * Rules for the whole file. Functions return 0 or a negative ht_code and fill *err (which may be
  * NULL). The library never prints, never exits, and keeps no global state. Strings handed out as
- * char ** are UTF-8, NUL-terminated, owned by the caller, freed with ht_free(). A handle may be used
- * by one thread at a time unless its comment says otherwise. Compiles as C11 and C++11. */
+ * char ** are UTF-8, NUL-terminated, owned by the caller, freed with ht_free(). A handle may be
+ * used by one thread at a time unless its comment says otherwise. Compiles as C11 and C++11. */
 #ifndef HETERO_H
 #define HETERO_H
 #include <stddef.h>
@@ -47,7 +47,7 @@ void ht_free(void *p);        /* frees what this header says the caller owns; NU
  * unknown. Called from the calling thread. Return non-zero to cancel (HT_ECANCELLED). */
 typedef int (*ht_progress_fn)(void *user, const char *what, uint64_t done, uint64_t total);
 
-/* ---- vocabulary: tokenise and detokenise ------------------------------------------------------ */
+/* ---- vocabulary: tokenise and detokenise ----------------------------------------------------- */
 typedef struct ht_vocab ht_vocab; /* immutable once open; any number of threads may use it        */
 enum {
     HT_TOK_SPECIAL = 1,   /* recognise special-token text ("<|im_start|>") as tokens             */
@@ -55,7 +55,7 @@ enum {
 };
 /* path: a GGUF (vocabulary-only too), a pack, a tokenizer.json, or a Hugging Face folder.
  * pre_override: NULL, or a tokenizer.ggml.pre name to use instead of the file's. */
-HT_MUST_USE int ht_vocab_open(ht_vocab **out, const char *path, const char *pre_override, ht_err *err);
+HT_MUST_USE int ht_vocab_open(ht_vocab **out, const char *path, const char *pre_override, ht_err *);
 void ht_vocab_close(ht_vocab *);
 uint32_t ht_vocab_size(const ht_vocab *);
 int32_t ht_vocab_bos(const ht_vocab *);  /* -1 when the model has none */
@@ -68,7 +68,7 @@ HT_MUST_USE int ht_vocab_encode(const ht_vocab *, const char *text, size_t len, 
 HT_MUST_USE int ht_vocab_decode(const ht_vocab *, const int32_t *ids, size_t n, int special,
                                 char **text, size_t *len, ht_err *);
 
-/* ---- chat templates --------------------------------------------------------------------------- */
+/* ---- chat templates -------------------------------------------------------------------------- */
 typedef struct ht_chat_params {
     const char *messages_json; /* array of message objects                                       */
     const char *tools_json;    /* array, or NULL                                                 */
@@ -78,8 +78,8 @@ typedef struct ht_chat_params {
     int no_generation_prompt;
 } ht_chat_params;
 /* Render a template source by itself. */
-HT_MUST_USE int ht_chat_render(const char *source, size_t source_len, const ht_chat_params *, char **text,
-                               size_t *len, ht_err *);
+HT_MUST_USE int ht_chat_render(const char *source, size_t source_len, const ht_chat_params *,
+                               char **text, size_t *len, ht_err *);
 /* The template text carried by a model file; HT_EUNSUPPORTED when it has none. */
 HT_MUST_USE int ht_chat_source(const char *model_path, char **text, ht_err *);
 /* Render and tokenise in one go: special tokens are recognised in the template's own text and never
@@ -88,7 +88,7 @@ HT_MUST_USE int ht_chat_source(const char *model_path, char **text, ht_err *);
 HT_MUST_USE int ht_chat_encode(const ht_vocab *, const char *source, size_t source_len,
                                const ht_chat_params *, int32_t **ids, size_t *n, ht_err *);
 
-/* ---- files: inspect, pack --------------------------------------------------------------------- */
+/* ---- files: inspect, pack -------------------------------------------------------------------- */
 typedef struct ht_inspect_params {
     uint32_t ctx;         /* estimate memory for this context; 0: the model's own                */
     const char *ctk, *ctv;/* KV types of the estimate; NULL: f16                                  */
@@ -106,11 +106,11 @@ typedef struct ht_pack_params {
     int threads;             /* 0: default                                                       */
     ht_progress_fn progress; void *user;
 } ht_pack_params;
-/* Writes to a temporary file beside out, fsyncs, renames. *json (may be NULL): the pack's summary. */
+/* Writes to a temporary file beside out, fsyncs, renames. *json (NULL allowed): a summary. */
 HT_MUST_USE int ht_pack_make(const char *src, const char *out, const ht_pack_params *, char **json,
                              ht_err *);
 
-/* ---- engine: a loaded model on its devices ----------------------------------------------------- */
+/* ---- engine: a loaded model on its devices --------------------------------------------------- */
 typedef struct ht_engine ht_engine;
 typedef struct ht_session ht_session;
 typedef struct ht_engine_params {
@@ -139,55 +139,57 @@ HT_MUST_USE int ht_engine_info(const ht_engine *, char **json, ht_err *);
 /* Tape, cover, bytes, dispatches and barriers per phase (prefill of n_prompt, decode at depth). */
 HT_MUST_USE int ht_engine_explain(const ht_engine *, uint32_t n_prompt, uint32_t depth, char **json,
                                   ht_err *);
-/* Check this engine against the oracle in this process, on its own model: the phases' engines against
- * `ref` over a short prompt and a few decoded tokens, and against themselves under other chunkings.
- * Correctness only, no times. *json (may be NULL): {"ok":bool,"checks":[{"name","ok","detail"}...]}.
- * A check that fails is HT_EGATE with the JSON still filled in. */
+/* Check this engine against the oracle in this process, on its own model: the phases' engines
+ * against `ref` over a short prompt and a few decoded tokens, and against themselves under other
+ * chunkings. Correctness only, no times. *json (may be NULL):
+ * {"ok":bool,"checks":[{"name","ok","detail"}...]}. A check that fails is HT_EGATE with the JSON
+ * still filled in. */
 HT_MUST_USE int ht_engine_qualify_reference(ht_engine *, char **json, ht_err *);
 /* The engines of this build and what each can do on this machine, without a model. JSON:
  * {"engines":[{"name","available":bool,"why","describe":{...}}...]}. */
 HT_MUST_USE int ht_engines_describe(char **json, ht_err *);
 
-/* ---- sampling ----------------------------------------------------------------------------------- */
+/* ---- sampling -------------------------------------------------------------------------------- */
 typedef struct ht_logit_bias { int32_t id; float bias; } ht_logit_bias;
-typedef struct ht_sampling {         /* ht_sampling_init() gives the defaults named here           */
-    float temp;                      /* 0.8; <= 0: greedy, ties to the lowest id                   */
-    int32_t top_k;                   /* 40; 0: off                                                 */
-    float top_p, min_p, typical_p;   /* 0.95, 0.05, 1 (off)                                        */
-    float repeat_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0                          */
-    int32_t penalty_last_n;          /* 64; 0: off; -1: the context                                */
-    float dry_multiplier, dry_base;  /* 0 (off), 1.75                                              */
-    int32_t dry_allowed_length, dry_last_n; /* 2, -1                                               */
-    const char *const *dry_breakers; size_t n_dry_breakers;  /* NULL: "\n" ":" "\"" "*"            */
-    float xtc_probability, xtc_threshold;   /* 0 (off), 0.1                                        */
+typedef struct ht_sampling {         /* ht_sampling_init() gives the defaults named here */
+    float temp;                      /* 0.8; <= 0: greedy, ties to the lowest id */
+    int32_t top_k;                   /* 40; 0: off */
+    float top_p, min_p, typical_p;   /* 0.95, 0.05, 1 (off) */
+    float repeat_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0 */
+    int32_t penalty_last_n;          /* 64; 0: off; -1: the context */
+    float dry_multiplier, dry_base;  /* 0 (off), 1.75 */
+    int32_t dry_allowed_length, dry_last_n; /* 2, -1 */
+    const char *const *dry_breakers; size_t n_dry_breakers;  /* NULL: "\n" ":" "\"" "*" */
+    float xtc_probability, xtc_threshold;   /* 0 (off), 0.1 */
     const ht_logit_bias *bias; size_t n_bias;
-    uint64_t seed;                   /* counter-based: token t uses (seed, position t)             */
+    uint64_t seed;                   /* counter-based: token t uses (seed, position t) */
 } ht_sampling;
 void ht_sampling_init(ht_sampling *);
 /* The chain that takes effect, in order, as text ("penalties(64) -> top_k(40) -> ..."). */
 HT_MUST_USE int ht_sampling_describe(const ht_sampling *, char **text, ht_err *);
 
-/* ---- sessions ------------------------------------------------------------------------------------ */
-enum ht_finish { HT_FINISH_NONE, HT_FINISH_STOP, HT_FINISH_EOG, HT_FINISH_LENGTH, HT_FINISH_CANCEL };
+/* ---- sessions -------------------------------------------------------------------------------- */
+enum ht_finish { HT_FINISH_NONE, HT_FINISH_STOP, HT_FINISH_EOG, HT_FINISH_LENGTH,
+                 HT_FINISH_CANCEL };
 typedef struct ht_token_event {
-    int32_t id; uint32_t pos;        /* id -1: no token, the tail of the text that was held back    */
-    const char *text; size_t len;    /* bytes now safe to show: whole code points, no stop prefix  */
-    float logprob;                   /* natural log, of the distribution before sampling           */
+    int32_t id; uint32_t pos;        /* id -1: no token, the tail of the text that was held back */
+    const char *text; size_t len;    /* bytes now safe to show: whole code points, no stop prefix */
+    float logprob;                   /* natural log, of the distribution before sampling */
 } ht_token_event;
 typedef struct ht_gen_params {
-    uint32_t max_new;                /* 0: until the context ends                                  */
-    const ht_sampling *sampling;     /* NULL: defaults                                             */
+    uint32_t max_new;                /* 0: until the context ends */
+    const ht_sampling *sampling;     /* NULL: defaults */
     const char *const *stop; size_t n_stop;
     int ignore_eos;
     int special;                     /* show special tokens in the text                           */
-    int (*on_token)(void *user, const ht_token_event *); /* non-zero: cancel; NULL allowed         */
-    ht_progress_fn on_prefill;       /* tokens of the prompt done                                  */
+    int (*on_token)(void *user, const ht_token_event *); /* non-zero: cancel; NULL allowed */
+    ht_progress_fn on_prefill;       /* tokens of the prompt done */
     void *user;
 } ht_gen_params;
-typedef struct ht_gen_result {       /* zero it before; ht_gen_result_done() frees                 */
+typedef struct ht_gen_result {       /* zero it before; ht_gen_result_done() frees */
     char *text; size_t len;
     int32_t *ids; size_t n_ids;
-    int finish;                      /* enum ht_finish                                             */
+    int finish;                      /* enum ht_finish */
 } ht_gen_result;
 HT_MUST_USE int ht_session_new(ht_session **, ht_engine *, ht_err *);
 void ht_session_free(ht_session *);
@@ -196,23 +198,23 @@ HT_MUST_USE int ht_session_truncate(ht_session *, uint32_t len, ht_err *);
 HT_MUST_USE int ht_session_fork(ht_session **, const ht_session *, ht_err *);
 /* Append ids to the session and generate after them. ids may extend what the session holds: the
  * common prefix is kept, the rest truncated and recomputed. */
-HT_MUST_USE int ht_session_generate(ht_session *, const int32_t *ids, size_t n, const ht_gen_params *,
-                                    ht_gen_result *, ht_err *);
-/* Evaluate ids from the session's current end. Logits are asked for by an ascending list of indices into
- * ids (want NULL: none when n_want is 0, else all) and delivered in that order; non-zero from the
- * function stops the call with HT_ECANCELLED. */
+HT_MUST_USE int ht_session_generate(ht_session *, const int32_t *ids, size_t n,
+                                    const ht_gen_params *, ht_gen_result *, ht_err *);
+/* Evaluate ids from the session's current end. Logits are asked for by an ascending list of indices
+ * into ids (want NULL: none when n_want is 0, else all) and delivered in that order; non-zero from
+ * the function stops the call with HT_ECANCELLED. */
 typedef int (*ht_logits_fn)(void *user, uint32_t index, const float *logits, uint32_t n_vocab);
 HT_MUST_USE int ht_session_eval(ht_session *, const int32_t *ids, size_t n, const uint32_t *want,
                                 size_t n_want, ht_logits_fn, void *user, ht_err *);
-void ht_cancel(ht_session *);        /* any thread, and a signal handler: the running call returns
-                                      * within 50 ms: generate with 0, HT_FINISH_CANCEL and what there
-                                      * is of the text; eval with HT_ECANCELLED                    */
+/* Any thread, and a signal handler: the running call returns within 50 ms, generate with 0,
+ * HT_FINISH_CANCEL and what there is of the text, eval with HT_ECANCELLED. */
+void ht_cancel(ht_session *);
 /* Receipt of the last generate/eval: product.md 3.1 and evidence.md 7.9. {"phases":[{"phase":
- * "prefill"|"decode","decision","reason","segments":[{"engine","cover","planned","executed","tokens",
- * "ns","bytes","flops","dispatches","hostCopyBytes",...}]}],...} */
+ * "prefill"|"decode","decision","reason","segments":[{"engine","cover","planned","executed",
+ * "tokens","ns","bytes","flops","dispatches","hostCopyBytes",...}]}],...} */
 HT_MUST_USE int ht_session_receipt(const ht_session *, char **json, ht_err *);
 void ht_gen_result_done(ht_gen_result *);
-const char *ht_finish_name(int finish);  /* "stop", "eos", "length", "cancelled", "none"; static      */
+const char *ht_finish_name(int finish);  /* "stop", "eos", "length", "cancelled", "none"; static */
 
 #ifdef __cplusplus
 }

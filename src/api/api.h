@@ -1,6 +1,6 @@
 /* api.h - what the files of this directory share: the engine (a loaded model on its devices), its
- * cached plans, a session and the record a receipt is written from. The only directory where format,
- * tokenizer, model, backends and cache meet; everything above it sees hetero.h alone. */
+ * cached plans, a session and the record a receipt is written from. The only directory where
+ * format, tokenizer, model, backends and cache meet; everything above it sees hetero.h alone. */
 #ifndef HT_API_API_H
 #define HT_API_API_H
 #include "backend/list.h"
@@ -38,8 +38,8 @@ typedef struct {
     const char *rep; /* its name, "f16"; borrowed from the model                */
 } api__phase;
 
-/* A cover encoded for one bucket. Stays in the engine until close, so that receipts may point to it;
- * after a device error `plan` is NULL and the next use makes a new one. */
+/* A cover encoded for one bucket. Stays in the engine until close, so that receipts may point to
+ * it; after a device error `plan` is NULL and the next use makes a new one. */
 typedef struct api__plan {
     struct api__plan *next;
     const ht_backend *be;
@@ -147,8 +147,8 @@ uint8_t *api__layer_class(const ht_spec *, ht_arena *);
 /* Pool parameters for n_sessions of ctx positions; type is [K,V] (enum ht_kvtype). */
 void api__pool_params(const ht_spec *, const uint8_t *layer_class, const int type[2], uint32_t ctx,
                       uint32_t n_sessions, uint32_t ubatch, ht_pool_params *out);
-/* What the model takes on the phases' devices (opened, not yet loaded) with one plan per phase and a
- * pool of these parameters (NULL: none). */
+/* What the model takes on the phases' devices (opened, not yet loaded) with one plan per phase and
+ * a pool of these parameters (NULL: none). */
 HT_MUST_USE int api__memory_of(const api__phase phase[API_PHASES], const ht_file *,
                                const ht_model *, const ht_stage *tape, size_t n_tape,
                                const ht_bucket bucket[API_PHASES], const ht_pool_params *pool,
@@ -170,9 +170,9 @@ HT_MUST_USE int api__cover(ht_arena *, const ht_backend *, const ht_dev *, const
                            const ht_cut **cuts, size_t *n, ht_err *);
 
 /* ---- run.c ---- */
-/* Evaluate n tokens (n <= the plan's rows) at the session's end and advance. want [n_want] rows whose
- * logits are wanted; *logits valid until the next run. A cancelled or failed run leaves the session
- * where it was. */
+/* Evaluate n tokens (n <= the plan's rows) at the session's end and advance. want [n_want] rows
+ * whose logits are wanted; *logits valid until the next run. A cancelled or failed run leaves the
+ * session where it was. */
 HT_MUST_USE int api__run(ht_session *, int phase, const api__plan *, const int32_t *ids, uint32_t n,
                          const uint32_t *want, uint32_t n_want, const float **logits, ht_err *);
 /* longrope: may positions of a sequence of `total` be short; see session.c. */

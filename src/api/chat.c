@@ -1,6 +1,6 @@
-/* chat.c - chat templates of hetero.h: parse the caller's JSON, run tmpl/, and for ht_chat_encode hand
- * the rendered runs to the tokenizer with their origin, so that what a user wrote can never become a
- * control token. */
+/* chat.c - chat templates of hetero.h: parse the caller's JSON, run tmpl/, and for ht_chat_encode
+ * hand the rendered runs to the tokenizer with their origin, so that what a user wrote can never
+ * become a control token. */
 #include "api/api.h"
 #include "core/clock.h"
 #include "tmpl/tmpl.h"
@@ -32,7 +32,7 @@ static int token_text(ht_arena *arena, const ht_vocab *v, int32_t id, const char
     return *out ? 0 : HT_FAIL(err, HT_ENOMEM, "no memory for the text of token %d", (int)id);
 }
 
-/* Render into out; segs (may be NULL) as ht_tmpl_render. v (may be NULL) gives bos and eos texts. */
+/* Render into out; segs (may be NULL) as ht_tmpl_render; v (may be NULL) gives bos and eos. */
 static int render(ht_arena *arena, const ht_vocab *v, const char *source, size_t n,
                   const ht_chat_params *p, ht_buf *out, ht_tmpl_seg **segs, size_t *n_segs,
                   ht_err *err)

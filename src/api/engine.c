@@ -1,7 +1,7 @@
-/* engine.c - open: file -> (pack: trust) -> model -> tokenizer -> devices -> memory check -> weights on
- * the devices -> KV pool -> attach. Nothing large is taken before the check has passed. Without
- * evidence both phases run on `cpu`, the reference of routing (product.md 1); `ref` and others run
- * only when the user names them. */
+/* engine.c - open: file -> (pack: trust) -> model -> tokenizer -> devices -> memory check ->
+ * weights on the devices -> KV pool -> attach. Nothing large is taken before the check has passed.
+ * Without evidence both phases run on `cpu`, the reference of routing (product.md 1); `ref` and
+ * others run only when the user names them. */
 #include "api/api.h"
 #include "core/team.h"
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 
 static const char reference_engine[] = "cpu";
 
-/* ---- parameters ------------------------------------------------------------------------------- */
+/* ---- parameters ------------------------------------------------------------------------------ */
 
 static int read_act(const char *name, uint8_t *out, ht_err *err)
 {
@@ -60,7 +60,7 @@ static int read_numbers(ht_engine *e, const ht_engine_params *p, ht_err *err)
     return api__read_kv_type(p->ctv, "V", &e->kv_type[1], err);
 }
 
-/* ---- what is loaded --------------------------------------------------------------------------- */
+/* ---- what is loaded -------------------------------------------------------------------------- */
 
 static int hex_of(const void *p, size_t n, char hex[HT_SHA256_HEX], ht_err *err)
 {
@@ -94,7 +94,7 @@ static int load_file(ht_engine *e, const ht_engine_params *p, ht_err *err)
     return 0;
 }
 
-/* ---- devices ---------------------------------------------------------------------------------- */
+/* ---- devices --------------------------------------------------------------------------------- */
 
 static int unknown_engine(const char *name, ht_err *err)
 {
@@ -141,7 +141,7 @@ static int open_phase(ht_engine *e, int phase, const char *engine, const char *r
                    m->rep[0], m->rep[1][0] ? " and " : "", m->rep[1]);
 }
 
-/* ---- context and memory ----------------------------------------------------------------------- */
+/* ---- context and memory ---------------------------------------------------------------------- */
 
 static int estimate(ht_engine *e, const uint8_t *cls, uint32_t ctx, api__memory *m,
                     ht_pool_params *pool, ht_err *err)
@@ -222,8 +222,8 @@ static int pool_copy(void *dev, ht_kv *kv, int kv_class, uint32_t dst, uint32_t 
     return u->be->page_copy(u->dev, kv, kv_class, dst, src, err);
 }
 
-/* The decode engine's device owns the planes where it has an allocator of its own: decode reads them
- * most. The other phase's engine must be able to address them. */
+/* The decode engine's device owns the planes where it has an allocator of its own: decode reads
+ * them most. The other phase's engine must be able to address them. */
 static int make_pool(ht_engine *e, ht_pool_params *params, ht_err *err)
 {
     api__unit *u = e->phase[API_DECODE].unit;

@@ -1,6 +1,6 @@
-/* explain.c - what would run: the tape, its cover per phase, least bytes and operations of every cut,
- * and what a step costs in dispatches and barriers, for the chosen cover and for the plain one (a cut
- * per stage), so that fusion can be counted. */
+/* explain.c - what would run: the tape, its cover per phase, least bytes and operations of every
+ * cut, and what a step costs in dispatches and barriers, for the chosen cover and for the plain one
+ * (a cut per stage), so that fusion can be counted. */
 #include "api/api.h"
 
 static const char *const phase_name[API_PHASES] = {"prefill", "decode"};

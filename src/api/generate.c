@@ -1,5 +1,5 @@
-/* generate.c - prompt in, tokens out: keep the common prefix, run the rest in chunks, then sample and
- * run one token at a time. Text leaves in whole code points and never as part of a stop string. */
+/* generate.c - prompt in, tokens out: keep the common prefix, run the rest in chunks, then sample
+ * and run one token at a time. Text leaves in whole code points and never as part of a stop. */
 #include "api/session.h"
 #include "core/clock.h"
 #include "decode/sample.h"
@@ -85,8 +85,8 @@ static int check(const gen *g, ht_err *err)
     return 0;
 }
 
-/* Run the part of the prompt that is not held yet; *logits of its last token. *stop: the caller asked
- * to stop from on_prefill. */
+/* Run the part of the prompt that is not held yet; *logits of its last token. *stop: the caller
+ * asked to stop from on_prefill. */
 static int prefill(gen *g, const float **logits, bool *stop, ht_err *err)
 {
     ht_session *s = g->s;

@@ -1,6 +1,6 @@
-/* inspect.c - a model file in facts, and what it would take to run it. Whatever can be read is told:
- * a file without weights still has a tokenizer, an unknown family still has tensors; the part that
- * cannot be told carries its error. */
+/* inspect.c - a model file in facts, and what it would take to run it. Whatever can be read is
+ * told: a file without weights still has a tokenizer, an unknown family still has tensors; the part
+ * that cannot be told carries its error. */
 #include "api/api.h"
 #include "backend/list.h"
 #include <stdio.h>
@@ -43,7 +43,8 @@ static uint64_t elements(const ht_tensor *t)
     return t->dim[0] * t->dim[1] * t->dim[2] * t->dim[3];
 }
 
-/* Tensor types of the file with counts: [{"type","tensors","elements","bytes"}], in the table's order. */
+/* Tensor types of the file with counts: [{"type","tensors","elements","bytes"}], in the table's
+ * order. */
 static void write_types(ht_jw *w, const ht_file *f)
 {
     uint64_t count[HT_TYPES] = {0}, elems[HT_TYPES] = {0}, bytes[HT_TYPES] = {0};

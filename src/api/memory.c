@@ -1,6 +1,6 @@
-/* memory.c - how many bytes an engine takes, worked out before they are taken: by the memory check of
- * ht_engine_open and by ht_inspect. The same code serves both, so that what inspect promises is what
- * open does. */
+/* memory.c - how many bytes an engine takes, worked out before they are taken: by the memory check
+ * of ht_engine_open and by ht_inspect. The same code serves both, so that what inspect promises is
+ * what open does. */
 #include "api/api.h"
 
 uint8_t *api__layer_class(const ht_spec *spec, ht_arena *arena)
@@ -86,8 +86,8 @@ int api__memory_of(const api__phase phase[API_PHASES], const ht_file *f, const h
         if (p == API_PREFILL || u != phase[API_PREFILL].unit) out->copied += fp.copied;
         if (fp.in_place > in_place) in_place = fp.in_place;
     }
-    /* The model's own memory stays whether it is read or not; mapped pages that nobody reads any more
-     * go when the system needs room. */
+    /* The model's own memory stays whether it is read or not; mapped pages that nobody reads any
+     * more go when the system needs room. */
     const uint64_t mapped_read = in_place > owned ? in_place - owned : 0;
     out->weights = out->copied + owned + mapped_read;
     out->owned = owned;

@@ -1,7 +1,8 @@
-/* pack.c - a HeteroPack from any model file: what type every tensor gets, then header, blobs and data in
- * a fixed order. Projections take the contract's type; other matrices keep a float type, the
- * smallest that loses nothing, so that the same weights give the same pack whatever file they came
- * in. Quantised tensors of a source that already has the contract are moved, not quantised again. */
+/* pack.c - a HeteroPack from any model file: what type every tensor gets, then header, blobs and
+ * data in a fixed order. Projections take the contract's type; other matrices keep a float type,
+ * the smallest that loses nothing, so that the same weights give the same pack whatever file they
+ * came in. Quantised tensors of a source that already has the contract are moved, not quantised
+ * again. */
 #include "api/packjob.h"
 #include "quant/r16.h"
 #include <stdio.h>
@@ -18,7 +19,7 @@ static bool is_float(int type)
     return type == HT_F32 || type == HT_F16 || type == HT_BF16;
 }
 
-/* ---- what was asked --------------------------------------------------------------------------- */
+/* ---- what was asked -------------------------------------------------------------------------- */
 
 static int check_contract(const api__packjob *j, const char *name, const char *which, ht_err *err)
 {
@@ -66,7 +67,7 @@ static int check_params(const api__packjob *j, ht_err *err)
     return check_type(p->head_type, "head_type", err);
 }
 
-/* ---- the type of every tensor ----------------------------------------------------------------- */
+/* ---- the type of every tensor ---------------------------------------------------------------- */
 
 static bool is_head(const api__packjob *j, const ht_named *n)
 {
@@ -158,7 +159,7 @@ static int choose(api__packjob *j, ht_err *err)
     return 0;
 }
 
-/* ---- writing ---------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static int write_header(api__packjob *j, ht_packer *pk, ht_err *err)
 {
@@ -209,7 +210,7 @@ static int write_all(api__packjob *j, ht_packer *pk, ht_err *err)
     return 0;
 }
 
-/* ---- the summary ------------------------------------------------------------------------------ */
+/* ---- the summary ----------------------------------------------------------------------------- */
 
 static void write_types(ht_jw *w, const api__packjob *j)
 {

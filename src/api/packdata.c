@@ -8,7 +8,7 @@
 
 enum { BATCH_BYTES = 8 << 20, SCAN_ROWS = 64 };
 
-/* ---- smallest lossless float type ------------------------------------------------------------- */
+/* ---- smallest lossless float type ------------------------------------------------------------ */
 
 typedef struct {
     const ht_weight *w;
@@ -71,7 +71,7 @@ int api__float_type(api__packjob *j, const ht_weight *w, uint8_t *type, ht_err *
     return 0;
 }
 
-/* ---- writing ---------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 /* One batch: tiles [tile0, tile0+n) of matrix m. A tile is 16 rows in either layout. */
 typedef struct {

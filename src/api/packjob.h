@@ -1,5 +1,5 @@
-/* packjob.h - what pack.c decides and packdata.c carries out: every tensor of a new pack with the type
- * and layout it will have. */
+/* packjob.h - what pack.c decides and packdata.c carries out: every tensor of a new pack with the
+ * type and layout it will have. */
 #ifndef HT_API_PACKJOB_H
 #define HT_API_PACKJOB_H
 #include "api/api.h"

@@ -1,5 +1,5 @@
-/* plan.c - covers encoded for buckets, made on first use and kept until the engine closes. The cache is
- * a list: an engine has a handful (decode of one row, prefill chunk, evaluation chunk). */
+/* plan.c - covers encoded for buckets, made on first use and kept until the engine closes. The
+ * cache is a list: an engine has a handful (decode of one row, prefill chunk, evaluation chunk). */
 #include "api/api.h"
 #include <string.h>
 
@@ -16,7 +16,8 @@ void api__bucket(const ht_engine *e, int phase, uint32_t rows, uint32_t want, ht
                        .flags = e->phase[phase].flags};
 }
 
-/* Cost that admits one-stage spans only: any longer one is dearer than the whole tape of short ones. */
+/* Cost that admits one-stage spans only: any longer one is dearer than the whole tape of short
+ * ones. */
 static double single_cost(void *user, const ht_cut *cut)
 {
     (void)user;

@@ -1,6 +1,6 @@
-/* qualify_ref.c - reference qualification on the spot (product.md 1): the engines of both phases against
- * the scalar oracle `ref` on the loaded weights, and against themselves under other chunkings.
- * Correctness only; a time measured here would say nothing. */
+/* qualify_ref.c - reference qualification on the spot (product.md 1): the engines of both phases
+ * against the scalar oracle `ref` on the loaded weights, and against themselves under other
+ * chunkings. Correctness only; a time measured here would say nothing. */
 #include "api/session.h"
 #include "decode/sample.h"
 #include <math.h>
@@ -19,11 +19,11 @@ typedef struct {
     bool ok;
 } qual;
 
-/* Largest difference allowed, as a share of the spread (max - min) of ref's logits. Both sides round
- * the cache alike and differ in the order of f32 sums only: a sum over K = 4096 moves by about
- * sqrt(K) * 2^-24 = 4e-6, some 30 layers and the head by 1e-4. An F16 cache can turn such a difference
- * into one rounding step (2^-11) of single keys; 8-bit activations into one level (1/127) of single
- * inputs. A wrong feature moves logits by tenths of the spread. */
+/* Largest difference allowed, as a share of the spread (max - min) of ref's logits. Both sides
+ * round the cache alike and differ in the order of f32 sums only: a sum over K = 4096 moves by
+ * about sqrt(K) * 2^-24 = 4e-6, some 30 layers and the head by 1e-4. An F16 cache can turn such a
+ * difference into one rounding step (2^-11) of single keys; 8-bit activations into one level
+ * (1/127) of single inputs. A wrong feature moves logits by tenths of the spread. */
 static double share_of(const ht_engine *e)
 {
     if (e->act != HT_ACT_F32) return 2e-2;
@@ -40,8 +40,9 @@ static void check(qual *q, const char *name, bool ok, const char *detail)
     q->ok = q->ok && ok;
 }
 
-/* Run ids from an empty session: the prompt in chunks of `chunk` on the prefill engine, the rest one by
- * one on the decode engine; logits of every row. greedy: ids behind the prompt are chosen here. */
+/* Run ids from an empty session: the prompt in chunks of `chunk` on the prefill engine, the rest
+ * one by one on the decode engine; logits of every row. greedy: ids behind the prompt are chosen
+ * here. */
 static int run_all(ht_engine *e, qual *q, uint32_t chunk, bool greedy, float *out, ht_err *err)
 {
     const uint32_t vocab = e->model->spec.vocab;
@@ -154,8 +155,8 @@ static int make_prompt(qual *q, ht_err *err)
     return rc;
 }
 
-/* The oracle: this engine's numbers and pointers with ref as the one device. Nothing that the engine
- * owns is freed through it. */
+/* The oracle: this engine's numbers and pointers with ref as the one device. Nothing that the
+ * engine owns is freed through it. */
 static int open_oracle(qual *q, ht_err *err)
 {
     ht_engine *o = &q->oracle;

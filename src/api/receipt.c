@@ -1,6 +1,6 @@
-/* receipt.c - what ran, for whom, why and at what cost, as JSON: evidence.md 7.9 with the phase objects
- * of product.md 3.1 and 5.6. Canonical value kinds only: integers with the unit in the name, strings,
- * digests. Hashes stand for text; a receipt never holds any. */
+/* receipt.c - what ran, for whom, why and at what cost, as JSON: evidence.md 7.9 with the phase
+ * objects of product.md 3.1 and 5.6. Canonical value kinds only: integers with the unit in the
+ * name, strings, digests. Hashes stand for text; a receipt never holds any. */
 #include "api/api.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -129,7 +129,7 @@ static void write_segment(ht_jw *w, const ht_engine *e, const api__segment *g)
     ht_jw_end(w, '}');
 }
 
-/* One phase: the sums over its segments, then the segments. A phase that did not run has no token. */
+/* One phase: the sums over its segments, then the segments. One that did not run has no token. */
 static void write_phase(ht_jw *w, const ht_session *s, int phase)
 {
     const ht_engine *e = s->e;

@@ -1,5 +1,5 @@
-/* run.c - one batch of a session through a plan: pages reserved, run, waited for, counted. A run that
- * fails or is cancelled leaves the session at the position it had. */
+/* run.c - one batch of a session through a plan: pages reserved, run, waited for, counted. A run
+ * that fails or is cancelled leaves the session at the position it had. */
 #include "api/api.h"
 #include "core/clock.h"
 #include <string.h>
@@ -20,8 +20,8 @@ void api__leave(ht_engine *e)
 void ht_cancel(ht_session *s)
 {
     if (!s) return;
-    /* Flag first, then the plan: api__run publishes the plan first, then looks at the flag, so one of
-     * the two sees the other. */
+    /* Flag first, then the plan: api__run publishes the plan first, then looks at the flag, so one
+     * of the two sees the other. */
     atomic_store(&s->cancel, 1);
     const api__plan *p = atomic_load(&s->running);
     if (p) (void)p->be->cancel(p->plan); /* a plan that is not running has nothing to stop */
@@ -38,8 +38,8 @@ static api__segment *segment_of(api__record *r, int phase, const api__plan *p, u
     return g;
 }
 
-/* Add the backend's own figures of the run to the record: least bytes and operations at the rows and
- * depth that ran, what was dispatched, what was copied. */
+/* Add the backend's own figures of the run to the record: least bytes and operations at the rows
+ * and depth that ran, what was dispatched, what was copied. */
 static int count(ht_session *s, int phase, const api__plan *p, uint32_t pos, uint32_t n,
                  ht_err *err)
 {

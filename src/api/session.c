@@ -1,4 +1,5 @@
-/* session.c - a sequence of positions and what is done with it: kept prefix, evaluation, generation.
+/* session.c - a sequence of positions and what is done with it: kept prefix, evaluation,
+ * generation.
  *
  * longrope (import-rules 9.2): a sequence is long when prompt plus requested new tokens exceed
  * rope_orig_ctx (without a limit on new tokens: when the prompt alone does). Cached keys carry the
@@ -130,7 +131,7 @@ int api__keep_prefix(ht_session *s, const int32_t *ids, uint32_t n, bool is_long
     return 0;
 }
 
-/* ---- evaluation ------------------------------------------------------------------------------- */
+/* ---- evaluation ------------------------------------------------------------------------------ */
 
 /* Rows of logits an evaluation chunk may hold: the memory of a plan grows with them. */
 static uint32_t eval_want_cap(const ht_engine *e)

@@ -1,7 +1,7 @@
 /* version.c - the smallest functions of hetero.h: what this library is, names of codes, giving back
  * what the library handed out. */
-#include "api/api.h"
 #include "version.h" /* made by the build: HT_VERSION, HT_COMMIT in a git checkout */
+#include "api/api.h"
 
 #ifdef HT_COMMIT
 #define COMMIT_TEXT " (commit " HT_COMMIT ")"

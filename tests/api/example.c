@@ -1,5 +1,5 @@
-/* example.c - examples/generate.c is compiled here as it stands and run: it must answer and exit 0, and
- * say what is wrong when it cannot. */
+/* example.c - examples/generate.c is compiled here as it stands and run: it must answer and exit 0,
+ * and say what is wrong when it cannot. */
 #define main example_main
 int example_main(int argc, char **argv);
 #include "../../examples/generate.c"

@@ -1,6 +1,6 @@
-/* api.c - the n-th allocation fails, for every n, on the way from a file to generated text: load, plan
- * and generate. Each failure must be an error with a message, and leave nothing behind: as many
- * allocations live as before, and the next attempt, without a failure, gives the same tokens. */
+/* api.c - the n-th allocation fails, for every n, on the way from a file to generated text: load,
+ * plan and generate. Each failure must be an error with a message, and leave nothing behind: as
+ * many allocations live as before, and the next attempt, without a failure, gives the same. */
 #include "core/arena.h"
 #include "hetero.h"
 #include "test.h"
@@ -61,7 +61,7 @@ static void walk(int (*job)(int32_t *, ht_err *), uint64_t step)
         ht_alloc_fail_at(n);
         const int rc = job(got, &err);
         ht_alloc_fail_at(0);
-        /* Advice that needs memory may be skipped without harm; then the result must be the same. */
+        /* Advice that needs memory may be skipped without harm; the result is then the same. */
         if (!rc) {
             T_EQ_MEM(got, want, sizeof got);
         } else {

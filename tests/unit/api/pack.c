@@ -160,7 +160,8 @@ T_CASE_SECONDS(pack, bytes_do_not_depend_on_threads, 120)
     ht_arena_free(a);
 }
 
-/* Two representations: exact prefill with q8 decode, chosen per phase; without a choice the main one. */
+/* Two representations: exact prefill with q8 decode, chosen per phase; without a choice the main
+ * one. */
 T_CASE_SECONDS(pack, second_representation_per_phase, 240)
 {
     ht_arena *a = arena();

@@ -204,7 +204,7 @@ T_CASE_SECONDS(session, context_ends_with_a_note, 120)
     ht_arena_free(ar);
 }
 
-/* ---- text, stop strings, sampling --------------------------------------------------------------- */
+/* ---- text, stop strings, sampling ------------------------------------------------------------ */
 
 typedef struct {
     char text[4096];
@@ -393,11 +393,11 @@ T_CASE_SECONDS(generate, one_call_at_a_time, 120)
     ht_engine_close(e);
 }
 
-/* ---- longrope ------------------------------------------------------------------------------------- */
+/* ---- longrope -------------------------------------------------------------------------------- */
 
 /* The tiny Phi-3 rotates by other factors beyond 48 positions. Short prompts without a limit end at
- * the switch; with a limit beyond it the whole sequence is long, and a kept prefix of the other kind
- * is not used. */
+ * the switch; with a limit beyond it the whole sequence is long, and a kept prefix of the other
+ * kind is not used. */
 T_CASE_SECONDS(session, longrope_never_crosses, 120)
 {
     int32_t ids[N];

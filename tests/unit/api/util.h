@@ -10,7 +10,7 @@
 
 #define TALE "models/tale-9m-f16.gguf"
 
-/* Path of golden/arch/rel: the copy in tests/data where there is one, else the given data (skips). */
+/* Path of golden/arch/rel: the copy in tests/data where there is one, else the shared one. */
 static inline const char *golden(const char *rel)
 {
     static char own[256];
