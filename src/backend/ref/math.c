@@ -1,5 +1,6 @@
 /* math.c - the arithmetic that stages share. */
 #include "backend/ref/ref.h"
+#include "quant/r16.h"
 
 #include <math.h>
 
@@ -50,7 +51,9 @@ void ref__project(ht_plan *p, const ht_weight *w0, uint32_t m, const float *x, u
 {
     const ht_weight *w = ref__rep(p, w0);
     uint32_t cols = w->cols;
-    bool q8 = p->b.act == HT_ACT_Q8 && ht_types[w->type].block > 1;
+    /* A type whose r16 form is a float one has no integer product on any engine: what --act q8 means
+     * must not depend on the layout a weight is stored in. */
+    bool q8 = p->b.act == HT_ACT_Q8 && ht_types[ht_r16_type(w->type)].block > 1;
     for (uint32_t t = 0; q8 && t < n; t++)
         ht_act_q8(x + (size_t)t * cols, cols, p->xq + (size_t)t * cols,
                   p->xd + (size_t)t * (cols / GROUP), p->xsum);
