@@ -32,7 +32,6 @@ struct ht_sampler {
 };
 
 /* select.c: expected time O(n), no order promised among what is kept. */
-void decode__all(ht_sampler *);                  /* every token whose logit is above -inf, by id   */
 void decode__top_k(ht_sampler *, size_t k);      /* the k first of all, straight from work         */
 /* Keep the first candidates in key order whose p add up to mass: the fewest that do. */
 void decode__keep_mass(ht_sampler *, double mass);

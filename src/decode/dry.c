@@ -29,7 +29,7 @@ static size_t reach(const ht_sampler *s, const int32_t *end, size_t n)
 static void z_function(const ht_sampler *s, const int32_t *end, size_t n)
 {
     uint32_t *z = s->match;
-    size_t left = 0, right = 0;     /* the box [left,right) that reaches furthest */
+    size_t left = 0, right = 0; /* the box [left,right) that reaches furthest */
     for (size_t k = 1; k < n; k++) {
         size_t len = 0;
         if (k < right) {
@@ -49,7 +49,7 @@ static float penalty(const ht_sampling *par, uint32_t len)
 {
     double over = (double)len - par->dry_allowed_length;
     double p = par->dry_multiplier * pow(par->dry_base, over);
-    return p < 3e38 ? (float)p : 3e38F;      /* finite, so that it cannot make a NaN of an inf */
+    return p < 3e38 ? (float)p : 3e38F; /* finite, so that it cannot make a NaN of an inf */
 }
 
 void decode__dry(ht_sampler *s, const int32_t *history, size_t n_history)
@@ -63,7 +63,7 @@ void decode__dry(ht_sampler *s, const int32_t *history, size_t n_history)
     z_function(s, end, n);
     /* count holds the longest repeat per following token, plus one so that 0 means none */
     for (size_t k = 1; k < n; k++) {
-        int32_t id = end[-(ptrdiff_t)k];                       /* r[k-1] */
+        int32_t id = end[-(ptrdiff_t)k]; /* r[k-1] */
         uint32_t len = s->match[k] < limit ? s->match[k] : (uint32_t)limit;
         if (len < allowed || id < 0 || (uint32_t)id >= s->n_vocab) continue;
         if (len + 1 > s->count[id]) s->count[id] = len + 1;

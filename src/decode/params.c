@@ -7,10 +7,17 @@
 
 void ht_sampling_init(ht_sampling *s)
 {
-    *s = (ht_sampling){
-        .temp = 0.8F, .top_k = 40, .top_p = 0.95F, .min_p = 0.05F, .typical_p = 1,
-        .repeat_penalty = 1, .penalty_last_n = 64, .dry_base = 1.75F, .dry_allowed_length = 2,
-        .dry_last_n = -1, .xtc_threshold = 0.1F};
+    *s = (ht_sampling){.temp = 0.8F,
+                       .top_k = 40,
+                       .top_p = 0.95F,
+                       .min_p = 0.05F,
+                       .typical_p = 1,
+                       .repeat_penalty = 1,
+                       .penalty_last_n = 64,
+                       .dry_base = 1.75F,
+                       .dry_allowed_length = 2,
+                       .dry_last_n = -1,
+                       .xtc_threshold = 0.1F};
 }
 
 bool decode__uses_penalties(const ht_sampling *s)
@@ -28,7 +35,7 @@ bool decode__uses_dry(const ht_sampling *s)
 
 static int check_real(const char *name, double v, double low, double high, ht_err *e)
 {
-    if (v >= low && v <= high) return 0;                   /* false for NaN */
+    if (v >= low && v <= high) return 0; /* false for NaN */
     return HT_FAIL(e, HT_EARG, "sampling: %s is %g, must be from %g to %g", name, v, low, high);
 }
 

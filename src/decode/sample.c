@@ -53,9 +53,8 @@ static bool in_vocab(const ht_sampler *s, int32_t id)
 static void penalise(ht_sampler *s, const int32_t *history, size_t n)
 {
     const ht_sampling *p = &s->par;
-    size_t from = p->penalty_last_n >= 0 && (size_t)p->penalty_last_n < n
-                      ? n - (size_t)p->penalty_last_n
-                      : 0;
+    size_t from =
+        p->penalty_last_n >= 0 && (size_t)p->penalty_last_n < n ? n - (size_t)p->penalty_last_n : 0;
     for (size_t i = from; i < n; i++) {
         if (in_vocab(s, history[i])) s->count[history[i]]++;
     }
@@ -118,7 +117,7 @@ static void top_p(ht_sampler *s)
 /* min-p (Nguyen et al., arXiv:2407.01082): at least min_p of the largest probability. */
 static void min_p(ht_sampler *s)
 {
-    double least = (double)s->par.min_p;         /* the largest p is 1 before normalising          */
+    double least = (double)s->par.min_p; /* the largest p is 1 before normalising          */
     size_t kept = 0;
     (void)softmax(s, 1);
     for (size_t i = 0; i < s->n; i++) {
@@ -139,7 +138,8 @@ static void xtc(ht_sampler *s, uint64_t position)
     for (size_t i = 0; i < s->n; i++) {
         const decode__cand *c = &s->cand[i];
         if (c->p < least) continue;
-        if (!stay || c->logit < stay->logit || (c->logit == stay->logit && c->id > stay->id)) stay = c;
+        if (!stay || c->logit < stay->logit || (c->logit == stay->logit && c->id > stay->id))
+            stay = c;
     }
     if (!stay) return;
     int32_t stay_id = stay->id;
@@ -164,7 +164,7 @@ static int32_t draw(ht_sampler *s, uint64_t position)
         last = s->cand[i].id;
         if (mass > target) return last;
     }
-    return last;                    /* rounding left the target at the very end */
+    return last; /* rounding left the target at the very end */
 }
 
 static int32_t choose(ht_sampler *s, int32_t best, uint64_t position)
@@ -256,7 +256,7 @@ int ht_sampler_new(ht_sampler **out, const ht_sampling *par, uint32_t n_vocab,
     ht_sampler *s = ht_mem_alloc(sizeof *s);
     if (!s) return HT_FAIL(e, HT_ENOMEM, "sampling: no memory");
     s->par = *par;
-    s->par.dry_breakers = NULL;      /* the caller's; the tokenised ones are copied below */
+    s->par.dry_breakers = NULL; /* the caller's; the tokenised ones are copied below */
     s->n_vocab = n_vocab;
     int rc = allocate(s, e);
     if (!rc) rc = copy_bias(s, par, e);

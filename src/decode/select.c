@@ -5,9 +5,9 @@
 #include <math.h>
 
 enum {
-    SMALL = 32,                     /* ranges below are sorted outright                            */
-    HEAP_TOP_K = 512,               /* above, selecting among all is faster than a heap            */
-    SORT_BY_ID = 1024               /* above, candidates are put in order by a pass over the ids   */
+    SMALL = 32,       /* ranges below are sorted outright                            */
+    HEAP_TOP_K = 512, /* above, selecting among all is faster than a heap            */
+    SORT_BY_ID = 1024 /* above, candidates are put in order by a pass over the ids   */
 };
 
 static bool before(const decode__cand *a, const decode__cand *b)
@@ -62,8 +62,10 @@ static size_t partition(decode__cand *c, size_t n)
     const decode__cand pivot = c[mid];
     size_t i = 0, j = n - 1;
     for (;;) {
-        do i++; while (before(&c[i], &pivot));
-        do j--; while (before(&pivot, &c[j]));
+        do i++;
+        while (before(&c[i], &pivot));
+        do j--;
+        while (before(&pivot, &c[j]));
         if (i >= j) return j + 1;
         swap(&c[i], &c[j]);
     }
@@ -113,11 +115,12 @@ void decode__keep_mass(ht_sampler *s, double mass)
     heap_sort(c, n, before);
     size_t i = 0;
     for (double sum = 0; i < n && sum < mass; i++) sum += c[i].p;
-    if (!i && c == s->cand) i = 1;               /* a mass of 0 still keeps the first              */
+    if (!i && c == s->cand) i = 1; /* a mass of 0 still keeps the first              */
     s->n = (size_t)(c - s->cand) + i;
 }
 
-void decode__all(ht_sampler *s)
+/* Every token whose logit is above -inf, in order of id. */
+static void all(ht_sampler *s)
 {
     s->n = 0;
     s->by_id = true;
@@ -134,7 +137,7 @@ void decode__order_by_id(ht_sampler *s)
     } else if (!s->by_id) {
         for (uint32_t i = 0; i < s->n_vocab; i++) s->work[i] = -INFINITY;
         for (size_t i = 0; i < s->n; i++) s->work[s->cand[i].id] = s->cand[i].logit;
-        decode__all(s);
+        all(s);
     }
     s->by_id = true;
 }
@@ -168,7 +171,7 @@ void decode__top_k(ht_sampler *s, size_t k)
         heap_top_k(s, k);
         return;
     }
-    decode__all(s);
+    all(s);
     if (k >= s->n) return;
     select_first(s->cand, s->n, k);
     s->n = k;

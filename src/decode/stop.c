@@ -6,20 +6,20 @@
 #include "core/arena.h"
 #include <string.h>
 
-enum { MAX_STOP_BYTES = 1 << 16 };  /* of all stop strings together */
+enum { MAX_STOP_BYTES = 1 << 16 }; /* of all stop strings together */
 
 typedef struct {
-    int32_t child, sibling;         /* first child; next child of the parent; -1: none            */
-    int32_t fail;                   /* state of the longest proper tail                            */
-    uint32_t depth, hit;            /* hit: length of the longest stop string that ends here, or 0 */
+    int32_t child, sibling; /* first child; next child of the parent; -1: none            */
+    int32_t fail;           /* state of the longest proper tail                            */
+    uint32_t depth, hit;    /* hit: length of the longest stop string that ends here, or 0 */
     uint8_t c;
 } node;
 
 struct ht_stopper {
-    node *at;                       /* at[0] is the root                                           */
+    node *at; /* at[0] is the root                                           */
     size_t n;
     int32_t state;
-    char *held;                     /* the last `depth of state` bytes                             */
+    char *held; /* the last `depth of state` bytes                             */
     size_t n_held;
     bool done;
 };

@@ -8,7 +8,8 @@
 
 /* ---- budgets and errors -------------------------------------------------------------------------------- */
 
-int tmpl__fail(tctx *cx, int code, const char *where, const char *fmt, ...) {
+int tmpl__fail(tctx *cx, int code, const char *where, const char *fmt, ...)
+{
     char what[180];
     va_list ap;
     va_start(ap, fmt);
@@ -19,20 +20,23 @@ int tmpl__fail(tctx *cx, int code, const char *where, const char *fmt, ...) {
                       code == HT_EUNSUPPORTED ? "not supported: " : "", what);
 }
 
-void *tmpl__alloc(tctx *cx, size_t count, size_t size) {
+void *tmpl__alloc(tctx *cx, size_t count, size_t size)
+{
     size_t bytes, total;
     void *p = NULL;
     if (ht_mul_ok(count, size, &bytes) && ht_add_ok(cx->mem, bytes, &total) && total <= cx->max_mem)
         p = ht_arena_alloc(cx->arena, bytes);
     if (!p) {
-        (void)T_FAIL(cx, HT_ENOMEM, "rendering needs more than %zu MiB of memory", cx->max_mem >> 20);
+        (void)T_FAIL(cx, HT_ENOMEM, "rendering needs more than %zu MiB of memory",
+                     cx->max_mem >> 20);
         return NULL;
     }
     cx->mem = total + 16;
     return p;
 }
 
-int tmpl__cost(tctx *cx, uint64_t steps) {
+int tmpl__cost(tctx *cx, uint64_t steps)
+{
     if (steps > cx->max_steps - cx->steps)
         return T_FAIL(cx, HT_ENOMEM, "more than %llu steps: an endless loop, or raise the limit",
                       (unsigned long long)cx->max_steps);
@@ -40,11 +44,15 @@ int tmpl__cost(tctx *cx, uint64_t steps) {
     return 0;
 }
 
-int tmpl__cost_bytes(tctx *cx, size_t n) { return tmpl__cost(cx, n / TMPL_BYTES_PER_STEP); }
+int tmpl__cost_bytes(tctx *cx, size_t n)
+{
+    return tmpl__cost(cx, n / TMPL_BYTES_PER_STEP);
+}
 
 /* ---- names ------------------------------------------------------------------------------------------------ */
 
-int tmpl__push_scope(tctx *cx) {
+int tmpl__push_scope(tctx *cx)
+{
     tscope *s;
     T_NEW(cx, s, 1);
     s->up = cx->scope;
@@ -52,9 +60,13 @@ int tmpl__push_scope(tctx *cx) {
     return 0;
 }
 
-void tmpl__pop_scope(tctx *cx) { cx->scope = cx->scope->up; }
+void tmpl__pop_scope(tctx *cx)
+{
+    cx->scope = cx->scope->up;
+}
 
-int tmpl__bind_var(tctx *cx, const tname *name, tval v) {
+int tmpl__bind_var(tctx *cx, const tname *name, tval v)
+{
     tvar *var = cx->scope->vars;
     size_t walked = 0;
     while (var && var->name != name) {
@@ -71,7 +83,8 @@ int tmpl__bind_var(tctx *cx, const tname *name, tval v) {
     return tmpl__cost(cx, walked / 8);
 }
 
-int tmpl__lookup(tctx *cx, const tname *name, tval *out) {
+int tmpl__lookup(tctx *cx, const tname *name, tval *out)
+{
     size_t walked = 0;
     bool found;
     for (const tscope *s = cx->scope; s; s = s->up) {
@@ -96,7 +109,8 @@ int tmpl__lookup(tctx *cx, const tname *name, tval *out) {
 /* ---- calls -------------------------------------------------------------------------------------------------- */
 
 /* Evaluate kid[] of a call, filter or test. */
-static int eval_args(tctx *cx, const tnode *nd, tcall *out) {
+static int eval_args(tctx *cx, const tnode *nd, tcall *out)
+{
     tval *arg, *kwv;
     const tname **kw;
     size_t n_kw = 0, n_arg = 0;
@@ -120,7 +134,8 @@ static int eval_args(tctx *cx, const tnode *nd, tcall *out) {
 }
 
 static int bind_keywords(tctx *cx, const tbuiltin *fn, const char *what, const tcall *call,
-                         tval p[CALL_MAX_PARAMS]) {
+                         tval p[CALL_MAX_PARAMS])
+{
     for (size_t k = 0; k < call->n_kw; k++) {
         size_t i = 0;
         while (i < CALL_MAX_PARAMS && fn->params[i] &&
@@ -136,8 +151,9 @@ static int bind_keywords(tctx *cx, const tbuiltin *fn, const char *what, const t
     return 0;
 }
 
-int tmpl__invoke(tctx *cx, const tbuiltin *fn, const char *what, tval self, const tcall *call,
-                 tval *out) {
+static int invoke(tctx *cx, const tbuiltin *fn, const char *what, tval self, const tcall *call,
+                  tval *out)
+{
     tval p[CALL_MAX_PARAMS] = {{0}};
     size_t n = 0;
     HT_TRY(tmpl__cost(cx, 1));
@@ -155,10 +171,20 @@ int tmpl__invoke(tctx *cx, const tbuiltin *fn, const char *what, tval self, cons
     return fn->fn(cx, self, call, p, out);
 }
 
-int tmpl__call_value(tctx *cx, tval fn, const tcall *call, tval *out) {
+int tmpl__invoke(tctx *cx, const tbuiltin *fn, const char *what, tval self, const tcall *call,
+                 tval *out)
+{
+    HT_TRY(invoke(cx, fn, what, self, call, out));
+    if (self.safe && out->t == TV_STR && !fn->plain) out->safe = true;
+    return 0;
+}
+
+int tmpl__call_value(tctx *cx, tval fn, const tcall *call, tval *out)
+{
     switch (fn.t) {
     case TV_MACRO: return tmpl__macro_call(cx, fn.u.macro, call, out);
-    case TV_METHOD: return tmpl__invoke(cx, fn.u.method->fn, "method", fn.u.method->self, call, out);
+    case TV_METHOD:
+        return tmpl__invoke(cx, fn.u.method->fn, "method", fn.u.method->self, call, out);
     case TV_FUNC: return tmpl__invoke(cx, &fn.u.func->b, "function", tmpl__none(), call, out);
     case TV_LOOP: return tmpl__loop_call(cx, fn.u.loop, call, out);
     case TV_UNDEF:
@@ -168,7 +194,8 @@ int tmpl__call_value(tctx *cx, tval fn, const tcall *call, tval *out) {
     }
 }
 
-static int eval_call(tctx *cx, const tnode *nd, tval *out) {
+static int eval_call(tctx *cx, const tnode *nd, tval *out)
+{
     tval fn;
     tcall call;
     HT_TRY(tmpl__eval(cx, nd->a, &fn));
@@ -177,7 +204,8 @@ static int eval_call(tctx *cx, const tnode *nd, tval *out) {
 }
 
 /* in: the value for the innermost filter of a block's chain, whose node has no input of its own. */
-static int eval_filter(tctx *cx, const tnode *nd, const tval *in, tval *out) {
+static int eval_filter(tctx *cx, const tnode *nd, const tval *in, tval *out)
+{
     tval v;
     tcall call;
     if (nd->a && nd->a->kind == N_FILTER && in) {
@@ -191,7 +219,8 @@ static int eval_filter(tctx *cx, const tnode *nd, const tval *in, tval *out) {
     return tmpl__invoke(cx, nd->impl, "filter", v, &call, out);
 }
 
-int tmpl__filter_chain(tctx *cx, const tnode *nd, tval in, tval *out) {
+int tmpl__filter_chain(tctx *cx, const tnode *nd, tval in, tval *out)
+{
     const tnode *was = cx->at;
     cx->at = nd;
     HT_TRY(eval_filter(cx, nd, &in, out));
@@ -199,7 +228,8 @@ int tmpl__filter_chain(tctx *cx, const tnode *nd, tval in, tval *out) {
     return 0;
 }
 
-static int eval_test(tctx *cx, const tnode *nd, tval *out) {
+static int eval_test(tctx *cx, const tnode *nd, tval *out)
+{
     tval v;
     tcall call;
     HT_TRY(tmpl__eval(cx, nd->a, &v));
@@ -209,21 +239,24 @@ static int eval_test(tctx *cx, const tnode *nd, tval *out) {
 
 /* ---- operators ---------------------------------------------------------------------------------------------- */
 
-static int eval_truth(tctx *cx, const tnode *nd, bool *out) {
+static int eval_truth(tctx *cx, const tnode *nd, bool *out)
+{
     tval v;
     HT_TRY(tmpl__eval(cx, nd, &v));
     return tmpl__truth(cx, v, out);
 }
 
 /* "and" and "or" give the operand that decided, not a boolean. */
-static int eval_logic(tctx *cx, const tnode *nd, tval *out) {
+static int eval_logic(tctx *cx, const tnode *nd, tval *out)
+{
     bool truth;
     HT_TRY(tmpl__eval(cx, nd->a, out));
     HT_TRY(tmpl__truth(cx, *out, &truth));
     return truth == (nd->kind == N_AND) ? tmpl__eval(cx, nd->b, out) : 0;
 }
 
-static int compare_one(tctx *cx, int op, tval a, tval b, bool *out) {
+static int compare_one(tctx *cx, int op, tval a, tval b, bool *out)
+{
     if (op == OP_EQ || op == OP_NE) {
         HT_TRY(tmpl__equal(cx, a, b, out));
         if (op == OP_NE) *out = !*out;
@@ -237,7 +270,8 @@ static int compare_one(tctx *cx, int op, tval a, tval b, bool *out) {
     return tmpl__order(cx, op, a, b, out);
 }
 
-static int eval_compare(tctx *cx, const tnode *nd, tval *out) {
+static int eval_compare(tctx *cx, const tnode *nd, tval *out)
+{
     tval left, right;
     bool truth = true;
     HT_TRY(tmpl__eval(cx, nd->a, &left));
@@ -250,7 +284,8 @@ static int eval_compare(tctx *cx, const tnode *nd, tval *out) {
     return 0;
 }
 
-static int eval_sign(tctx *cx, const tnode *nd, tval *out) {
+static int eval_sign(tctx *cx, const tnode *nd, tval *out)
+{
     tval v;
     HT_TRY(tmpl__eval(cx, nd->a, &v));
     if (v.t == TV_UNDEF || !tmpl__is_number(v))
@@ -266,7 +301,8 @@ static int eval_sign(tctx *cx, const tnode *nd, tval *out) {
     return 0;
 }
 
-static int eval_concat(tctx *cx, const tnode *nd, tval *out) {
+static int eval_concat(tctx *cx, const tnode *nd, tval *out)
+{
     tsb b = {0};
     tval prev = {0}, v;
     bool safe = false;
@@ -283,14 +319,16 @@ static int eval_concat(tctx *cx, const tnode *nd, tval *out) {
     return 0;
 }
 
-static int eval_binary(tctx *cx, const tnode *nd, tval *out) {
+static int eval_binary(tctx *cx, const tnode *nd, tval *out)
+{
     tval a, b;
     HT_TRY(tmpl__eval(cx, nd->a, &a));
     HT_TRY(tmpl__eval(cx, nd->b, &b));
     return tmpl__binary(cx, nd->op, a, b, out);
 }
 
-static int eval_cond(tctx *cx, const tnode *nd, tval *out) {
+static int eval_cond(tctx *cx, const tnode *nd, tval *out)
+{
     bool truth;
     HT_TRY(eval_truth(cx, nd->b, &truth));
     if (truth) return tmpl__eval(cx, nd->a, out);
@@ -301,7 +339,8 @@ static int eval_cond(tctx *cx, const tnode *nd, tval *out) {
 
 /* ---- containers ------------------------------------------------------------------------------------------------ */
 
-static int eval_list(tctx *cx, const tnode *nd, tval *out) {
+static int eval_list(tctx *cx, const tnode *nd, tval *out)
+{
     tlist *l;
     HT_TRY(tmpl__list_new(cx, nd->n_kid, &l));
     for (uint32_t i = 0; i < nd->n_kid; i++) {
@@ -313,7 +352,8 @@ static int eval_list(tctx *cx, const tnode *nd, tval *out) {
     return 0;
 }
 
-static int eval_dict(tctx *cx, const tnode *nd, tval *out) {
+static int eval_dict(tctx *cx, const tnode *nd, tval *out)
+{
     tdict *o;
     HT_TRY(tmpl__dict_new(cx, nd->n_kid / 2, &o));
     for (uint32_t i = 0; i + 1 < nd->n_kid; i += 2) {
@@ -326,9 +366,9 @@ static int eval_dict(tctx *cx, const tnode *nd, tval *out) {
     return 0;
 }
 
-static int eval_item(tctx *cx, const tnode *nd, tval *out) {
-    tval base, key;
-    HT_TRY(tmpl__eval(cx, nd->a, &base));
+static int eval_subscript(tctx *cx, const tnode *nd, tval base, tval *out)
+{
+    tval key;
     if (nd->b->kind != N_SLICE) {
         HT_TRY(tmpl__eval(cx, nd->b, &key));
         return tmpl__item(cx, base, key, out);
@@ -341,24 +381,37 @@ static int eval_item(tctx *cx, const tnode *nd, tval *out) {
     return tmpl__slice(cx, base, bound, out);
 }
 
-static int eval_attr(tctx *cx, const tnode *nd, tval *out) {
+static int eval_item(tctx *cx, const tnode *nd, tval *out)
+{
+    tval base;
+    HT_TRY(tmpl__eval(cx, nd->a, &base));
+    HT_TRY(eval_subscript(cx, nd, base, out));
+    if (base.safe && out->t == TV_STR) out->safe = true;
+    return 0;
+}
+
+static int eval_attr(tctx *cx, const tnode *nd, tval *out)
+{
     tval base;
     HT_TRY(tmpl__eval(cx, nd->a, &base));
     return tmpl__attr(cx, base, nd->name->p, nd->name->n, out);
 }
 
-static int eval_not(tctx *cx, const tnode *nd, tval *out) {
+static int eval_not(tctx *cx, const tnode *nd, tval *out)
+{
     bool truth;
     HT_TRY(eval_truth(cx, nd->a, &truth));
     *out = tmpl__bool(!truth);
     return 0;
 }
 
-static int dispatch(tctx *cx, const tnode *nd, tval *out) {
+static int dispatch(tctx *cx, const tnode *nd, tval *out)
+{
     switch (nd->kind) {
     case N_CONST: *out = nd->val; return 0;
     case N_NAME: return tmpl__lookup(cx, nd->name, out);
-    case N_LIST: case N_TUPLE: return eval_list(cx, nd, out);
+    case N_LIST:
+    case N_TUPLE: return eval_list(cx, nd, out);
     case N_DICT: return eval_dict(cx, nd, out);
     case N_ATTR: return eval_attr(cx, nd, out);
     case N_ITEM: return eval_item(cx, nd, out);
@@ -366,9 +419,11 @@ static int dispatch(tctx *cx, const tnode *nd, tval *out) {
     case N_FILTER: return eval_filter(cx, nd, NULL, out);
     case N_TEST: return eval_test(cx, nd, out);
     case N_NOT: return eval_not(cx, nd, out);
-    case N_NEG: case N_POS: return eval_sign(cx, nd, out);
+    case N_NEG:
+    case N_POS: return eval_sign(cx, nd, out);
     case N_BIN: return eval_binary(cx, nd, out);
-    case N_AND: case N_OR: return eval_logic(cx, nd, out);
+    case N_AND:
+    case N_OR: return eval_logic(cx, nd, out);
     case N_COMPARE: return eval_compare(cx, nd, out);
     case N_CONCAT: return eval_concat(cx, nd, out);
     case N_COND: return eval_cond(cx, nd, out);
@@ -376,7 +431,8 @@ static int dispatch(tctx *cx, const tnode *nd, tval *out) {
     }
 }
 
-int tmpl__eval(tctx *cx, const tnode *nd, tval *out) {
+int tmpl__eval(tctx *cx, const tnode *nd, tval *out)
+{
     const tnode *was = cx->at;
     cx->at = nd;
     if (cx->depth >= TMPL_MAX_DEPTH)

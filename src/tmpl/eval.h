@@ -109,7 +109,6 @@ int64_t tmpl__as_int(tval);
 double tmpl__as_double(tval);
 HT_MUST_USE int tmpl__truth(tctx *, tval, bool *out);
 HT_MUST_USE int tmpl__equal(tctx *, tval, tval, bool *out);
-HT_MUST_USE int tmpl__less(tctx *, tval, tval, bool *out);                      /* a < b           */
 HT_MUST_USE int tmpl__order(tctx *, int op, tval, tval, bool *out);             /* < <= > >=       */
 HT_MUST_USE int tmpl__contains(tctx *, tval container, tval item, bool *out);
 HT_MUST_USE int tmpl__length(tctx *, tval, size_t *out);
@@ -117,7 +116,6 @@ HT_MUST_USE int tmpl__length(tctx *, tval, size_t *out);
 HT_MUST_USE int tmpl__collect(tctx *, tval, tlist **out);
 HT_MUST_USE int tmpl__to_str(tctx *, tval, tval *out);                          /* str()           */
 HT_MUST_USE int tmpl__write_str(tctx *, tsb *, tval);
-HT_MUST_USE int tmpl__write_repr(tctx *, tsb *, tval);
 void tmpl__float_repr(double, char out[40]);
 HT_MUST_USE int tmpl__binary(tctx *, int op, tval, tval, tval *out);            /* number.c        */
 HT_MUST_USE int tmpl__parse_int(tctx *, const tstr *, int base, bool *ok, int64_t *out);
@@ -148,6 +146,7 @@ typedef struct {
     int (*fn)(tctx *, tval self, const tcall *, const tval *p, tval *out);
     uint8_t required;               /* how many of params must be given                           */
     bool variadic;                  /* fn reads the call itself; params unused                    */
+    bool plain;                     /* the text it gives is not `safe`, even if its input was     */
     const char *params[CALL_MAX_PARAMS];
 } tbuiltin;
 struct tmethod { tval self; const tbuiltin *fn; };
@@ -163,7 +162,6 @@ HT_MUST_USE int tmpl__global(tctx *, const tname *, tval *out, bool *found);
 
 /* ---- eval.c, exec.c, access.c ---------------------------------------------------------------------- */
 HT_MUST_USE int tmpl__eval(tctx *, const tnode *, tval *out);
-HT_MUST_USE int tmpl__attr_path(tctx *, tval item, tval path, tval dflt, tval *out);
 HT_MUST_USE int tmpl__filter_chain(tctx *, const tnode *, tval in, tval *out);
 HT_MUST_USE int tmpl__exec(tctx *, const tnode *);
 HT_MUST_USE int tmpl__attr(tctx *, tval, const char *p, size_t n, tval *out);        /* a.b         */

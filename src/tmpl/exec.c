@@ -7,7 +7,8 @@
 
 /* ---- assignment ---------------------------------------------------------------------------------------- */
 
-static int assign(tctx *cx, const tnode *target, tval v) {
+static int assign(tctx *cx, const tnode *target, tval v)
+{
     if (target->kind == N_NAME) return tmpl__bind_var(cx, target->name, v);
     if (target->kind == N_NSREF) {
         tval ns, key;
@@ -27,7 +28,8 @@ static int assign(tctx *cx, const tnode *target, tval v) {
 }
 
 /* Run a body with its output going to a string of its own. */
-static int capture(tctx *cx, const tnode *body, tval *out) {
+static int capture(tctx *cx, const tnode *body, tval *out)
+{
     tsb mine = {0}, *was = cx->out;
     cx->out = &mine;
     HT_TRY(tmpl__exec(cx, body));
@@ -35,7 +37,8 @@ static int capture(tctx *cx, const tnode *body, tval *out) {
     return tmpl__sb_done(cx, &mine, out);
 }
 
-static int capture_scoped(tctx *cx, const tnode *body, tval *out) {
+static int capture_scoped(tctx *cx, const tnode *body, tval *out)
+{
     HT_TRY(tmpl__push_scope(cx));
     HT_TRY(capture(cx, body, out));
     tmpl__pop_scope(cx);
@@ -48,17 +51,20 @@ static int capture_scoped(tctx *cx, const tnode *body, tval *out) {
  * did); looking ahead for loop.last or loop.length filters early, into the queue. */
 struct tloop {
     const tnode *node;
-    tscope *scope;                  /* around the loop: for its condition, and when it recurses   */
-    const tlist *src; size_t next;  /* a list is read live, so the body may append to it          */
-    tlist *queue; size_t q_at;
+    tscope *scope; /* around the loop: for its condition, and when it recurses   */
+    const tlist *src;
+    size_t next; /* a list is read live, so the body may append to it          */
+    tlist *queue;
+    size_t q_at;
     int64_t index0;
     unsigned depth0;
     bool has_prev, has_seen;
-    tval prev, cur, seen;           /* seen: what loop.changed() saw last                         */
+    tval prev, cur, seen; /* seen: what loop.changed() saw last                         */
 };
 
 /* The next item that passes the condition, from the source. */
-static int pull(tctx *cx, tloop *lp, tval *out, bool *got) {
+static int pull(tctx *cx, tloop *lp, tval *out, bool *got)
+{
     tscope *was = cx->scope;
     *got = false;
     while (!*got && lp->next < lp->src->n) {
@@ -78,7 +84,8 @@ static int pull(tctx *cx, tloop *lp, tval *out, bool *got) {
 }
 
 /* Make sure that n items are queued, if there are so many. */
-static int look_ahead(tctx *cx, tloop *lp, size_t n, size_t *have) {
+static int look_ahead(tctx *cx, tloop *lp, size_t n, size_t *have)
+{
     bool got = true;
     while (got && lp->queue->n - lp->q_at < n) {
         tval v;
@@ -89,7 +96,8 @@ static int look_ahead(tctx *cx, tloop *lp, size_t n, size_t *have) {
     return 0;
 }
 
-static int advance(tctx *cx, tloop *lp, tval *out, bool *got) {
+static int advance(tctx *cx, tloop *lp, tval *out, bool *got)
+{
     if (lp->q_at < lp->queue->n) {
         *out = lp->queue->at[lp->q_at++];
         *got = true;
@@ -98,14 +106,16 @@ static int advance(tctx *cx, tloop *lp, tval *out, bool *got) {
     return pull(cx, lp, out, got);
 }
 
-static int loop_cycle(tctx *cx, tval self, const tcall *call, const tval *p, tval *out) {
+static int loop_cycle(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
+{
     (void)p;
     if (!call->n_arg) return T_TYPE(cx, "loop.cycle() without items");
     *out = call->arg[(uint64_t)self.u.loop->index0 % call->n_arg];
     return 0;
 }
 
-static int loop_changed(tctx *cx, tval self, const tcall *call, const tval *p, tval *out) {
+static int loop_changed(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
+{
     tloop *lp = self.u.loop;
     tlist *now;
     bool same = false;
@@ -119,7 +129,8 @@ static int loop_changed(tctx *cx, tval self, const tcall *call, const tval *p, t
     return 0;
 }
 
-static int loop_method(tctx *cx, tloop *lp, const tbuiltin *fn, tval *out) {
+static int loop_method(tctx *cx, tloop *lp, const tbuiltin *fn, tval *out)
+{
     tmethod *m;
     T_NEW(cx, m, 1);
     m->self = (tval){.t = TV_LOOP, .u.loop = lp};
@@ -128,18 +139,34 @@ static int loop_method(tctx *cx, tloop *lp, const tbuiltin *fn, tval *out) {
     return 0;
 }
 
-enum { L_INDEX, L_INDEX0, L_REVINDEX, L_REVINDEX0, L_FIRST, L_LAST, L_LENGTH, L_PREV, L_NEXT, L_DEPTH,
-       L_DEPTH0, L_CYCLE, L_CHANGED, L_NONE };
+enum {
+    L_INDEX,
+    L_INDEX0,
+    L_REVINDEX,
+    L_REVINDEX0,
+    L_FIRST,
+    L_LAST,
+    L_LENGTH,
+    L_PREV,
+    L_NEXT,
+    L_DEPTH,
+    L_DEPTH0,
+    L_CYCLE,
+    L_CHANGED,
+    L_NONE
+};
 
-int tmpl__loop_attr(tctx *cx, tloop *lp, const char *p, size_t n, tval *out, bool *found) {
-    static const char *const names[] = {"index", "index0", "revindex", "revindex0", "first", "last",
-                                        "length", "previtem", "nextitem", "depth", "depth0", "cycle",
-                                        "changed"};
+int tmpl__loop_attr(tctx *cx, tloop *lp, const char *p, size_t n, tval *out, bool *found)
+{
+    static const char *const names[] = {"index",  "index0", "revindex", "revindex0", "first",
+                                        "last",   "length", "previtem", "nextitem",  "depth",
+                                        "depth0", "cycle",  "changed"};
     static const tbuiltin cycle = {.name = "cycle", .fn = loop_cycle, .variadic = true};
     static const tbuiltin changed = {.name = "changed", .fn = loop_changed, .variadic = true};
     size_t ahead = 0;
     int which = 0;
-    while (which < L_NONE && (strlen(names[which]) != n || memcmp(names[which], p, n) != 0)) which++;
+    while (which < L_NONE && (strlen(names[which]) != n || memcmp(names[which], p, n) != 0))
+        which++;
     *found = which != L_NONE;
     if (which == L_LAST || which == L_NEXT) HT_TRY(look_ahead(cx, lp, 1, &ahead));
     if (which == L_LENGTH || which == L_REVINDEX || which == L_REVINDEX0)
@@ -154,7 +181,9 @@ int tmpl__loop_attr(tctx *cx, tloop *lp, const char *p, size_t n, tval *out, boo
     case L_LAST: *out = tmpl__bool(left == 0); break;
     case L_LENGTH: *out = tmpl__int(lp->index0 + 1 + left); break;
     case L_PREV: *out = lp->has_prev ? lp->prev : tmpl__undef("there is no previous item"); break;
-    case L_NEXT: *out = left ? lp->queue->at[lp->q_at] : tmpl__undef("there is no next item"); break;
+    case L_NEXT:
+        *out = left ? lp->queue->at[lp->q_at] : tmpl__undef("there is no next item");
+        break;
     case L_DEPTH: *out = tmpl__int(lp->depth0 + 1); break;
     case L_DEPTH0: *out = tmpl__int(lp->depth0); break;
     case L_CYCLE: return loop_method(cx, lp, &cycle, out);
@@ -164,7 +193,8 @@ int tmpl__loop_attr(tctx *cx, tloop *lp, const char *p, size_t n, tval *out, boo
     return 0;
 }
 
-static int run_loop(tctx *cx, const tnode *nd, tval iterable, unsigned depth0) {
+static int run_loop(tctx *cx, const tnode *nd, tval iterable, unsigned depth0)
+{
     tloop *lp;
     tlist *items;
     bool got, any = false;
@@ -203,7 +233,8 @@ static int run_loop(tctx *cx, const tnode *nd, tval iterable, unsigned depth0) {
     return 0;
 }
 
-int tmpl__loop_call(tctx *cx, tloop *lp, const tcall *call, tval *out) {
+int tmpl__loop_call(tctx *cx, tloop *lp, const tcall *call, tval *out)
+{
     tscope *was_scope = cx->scope;
     tsb mine = {0}, *was_out = cx->out;
     if (!lp->node->op) return T_TYPE(cx, "loop(...) needs a loop marked 'recursive'");
@@ -216,7 +247,8 @@ int tmpl__loop_call(tctx *cx, tloop *lp, const tcall *call, tval *out) {
     return tmpl__sb_done(cx, &mine, out);
 }
 
-static int exec_for(tctx *cx, const tnode *nd) {
+static int exec_for(tctx *cx, const tnode *nd)
+{
     tval iterable;
     HT_TRY(tmpl__eval(cx, nd->b, &iterable));
     return run_loop(cx, nd, iterable, 0);
@@ -224,14 +256,16 @@ static int exec_for(tctx *cx, const tnode *nd) {
 
 /* ---- macros --------------------------------------------------------------------------------------------- */
 
-static size_t find_kw(const tcall *call, const tname *name) {
+static size_t find_kw(const tcall *call, const tname *name)
+{
     size_t i = 0;
     while (i < call->n_kw && call->kw[i] != name) i++;
     return i;
 }
 
 /* The keyword arguments nobody took: an error, or the macro's `kwargs`. */
-static int rest_kwargs(tctx *cx, const tnode *nd, const tcall *call, const bool *used) {
+static int rest_kwargs(tctx *cx, const tnode *nd, const tcall *call, const bool *used)
+{
     tdict *o;
     HT_TRY(tmpl__dict_new(cx, 0, &o));
     for (size_t i = 0; i < call->n_kw; i++) {
@@ -247,7 +281,8 @@ static int rest_kwargs(tctx *cx, const tnode *nd, const tcall *call, const bool 
     return tmpl__bind_var(cx, cx->tmpl->kwargs, tmpl__of_dict(o));
 }
 
-static int rest_args(tctx *cx, const tnode *nd, const tcall *call) {
+static int rest_args(tctx *cx, const tnode *nd, const tcall *call)
+{
     tlist *l;
     if (!(nd->op & MACRO_VARARGS)) {
         if (call->n_arg <= nd->n_kid) return 0;
@@ -255,12 +290,12 @@ static int rest_args(tctx *cx, const tnode *nd, const tcall *call) {
                       nd->name ? nd->name->p : "caller", nd->n_kid, call->n_arg);
     }
     HT_TRY(tmpl__list_new(cx, 0, &l));
-    for (size_t i = nd->n_kid; i < call->n_arg; i++)
-        HT_TRY(tmpl__list_push(cx, l, call->arg[i]));
+    for (size_t i = nd->n_kid; i < call->n_arg; i++) HT_TRY(tmpl__list_push(cx, l, call->arg[i]));
     return tmpl__bind_var(cx, cx->tmpl->varargs, tmpl__of_tuple(l));
 }
 
-static int bind_params(tctx *cx, const tnode *nd, const tcall *call) {
+static int bind_params(tctx *cx, const tnode *nd, const tcall *call)
+{
     bool *used, has_caller = false;
     T_NEW(cx, used, call->n_kw + 1);
     for (uint32_t i = 0; i < nd->n_kid; i++) {
@@ -287,7 +322,8 @@ static int bind_params(tctx *cx, const tnode *nd, const tcall *call) {
     return rest_args(cx, nd, call);
 }
 
-int tmpl__macro_call(tctx *cx, const tmacro *m, const tcall *call, tval *out) {
+int tmpl__macro_call(tctx *cx, const tmacro *m, const tcall *call, tval *out)
+{
     tscope *was = cx->scope;
     cx->scope = m->scope;
     HT_TRY(tmpl__push_scope(cx));
@@ -297,7 +333,8 @@ int tmpl__macro_call(tctx *cx, const tmacro *m, const tcall *call, tval *out) {
     return 0;
 }
 
-static int make_macro(tctx *cx, const tnode *nd, tval *out) {
+static int make_macro(tctx *cx, const tnode *nd, tval *out)
+{
     tmacro *m;
     T_NEW(cx, m, 1);
     m->node = nd;
@@ -306,14 +343,16 @@ static int make_macro(tctx *cx, const tnode *nd, tval *out) {
     return 0;
 }
 
-static int exec_macro(tctx *cx, const tnode *nd) {
+static int exec_macro(tctx *cx, const tnode *nd)
+{
     tval m;
     HT_TRY(make_macro(cx, nd, &m));
     return tmpl__bind_var(cx, nd->name, m);
 }
 
 /* {% call(x) f(1) %}body{% endcall %}: f(1, caller=the body as a macro). */
-static int exec_call_block(tctx *cx, const tnode *nd) {
+static int exec_call_block(tctx *cx, const tnode *nd)
+{
     const tnode *call = nd->a;
     tval fn, caller, text, *arg, *kwv;
     const tname **kw;
@@ -342,7 +381,8 @@ static int exec_call_block(tctx *cx, const tnode *nd) {
 
 /* ---- the rest --------------------------------------------------------------------------------------------- */
 
-static int exec_if(tctx *cx, const tnode *nd) {
+static int exec_if(tctx *cx, const tnode *nd)
+{
     for (uint32_t i = 0; i + 1 < nd->n_kid; i += 2) {
         tval cond;
         bool truth;
@@ -353,19 +393,22 @@ static int exec_if(tctx *cx, const tnode *nd) {
     return nd->c ? tmpl__exec(cx, nd->c) : 0;
 }
 
-static int exec_body(tctx *cx, const tnode *nd) {
+static int exec_body(tctx *cx, const tnode *nd)
+{
     for (uint32_t i = 0; i < nd->n_kid && cx->signal == SIGNAL_NONE; i++)
         HT_TRY(tmpl__exec(cx, nd->kid[i]));
     return 0;
 }
 
-static int exec_set(tctx *cx, const tnode *nd) {
+static int exec_set(tctx *cx, const tnode *nd)
+{
     tval v;
     HT_TRY(tmpl__eval(cx, nd->b, &v));
     return assign(cx, nd->a, v);
 }
 
-static int exec_set_block(tctx *cx, const tnode *nd) {
+static int exec_set_block(tctx *cx, const tnode *nd)
+{
     tval v, filtered;
     HT_TRY(capture_scoped(cx, nd->c, &v));
     if (cx->signal != SIGNAL_NONE) return 0;
@@ -376,7 +419,8 @@ static int exec_set_block(tctx *cx, const tnode *nd) {
     return assign(cx, nd->a, v);
 }
 
-static int exec_filter_block(tctx *cx, const tnode *nd) {
+static int exec_filter_block(tctx *cx, const tnode *nd)
+{
     tval v, filtered;
     HT_TRY(capture_scoped(cx, nd->c, &v));
     if (cx->signal != SIGNAL_NONE) return 0;
@@ -384,10 +428,11 @@ static int exec_filter_block(tctx *cx, const tnode *nd) {
     return tmpl__write_str(cx, cx->out, filtered);
 }
 
-static int exec_with(tctx *cx, const tnode *nd) {
+static int exec_with(tctx *cx, const tnode *nd)
+{
     tval *v;
     T_NEW(cx, v, nd->n_kid / 2 + 1);
-    for (uint32_t i = 0; i + 1 < nd->n_kid; i += 2)      /* values see the outer scope only */
+    for (uint32_t i = 0; i + 1 < nd->n_kid; i += 2) /* values see the outer scope only */
         HT_TRY(tmpl__eval(cx, nd->kid[i + 1], &v[i / 2]));
     HT_TRY(tmpl__push_scope(cx));
     for (uint32_t i = 0; i + 1 < nd->n_kid; i += 2) HT_TRY(assign(cx, nd->kid[i], v[i / 2]));
@@ -396,20 +441,23 @@ static int exec_with(tctx *cx, const tnode *nd) {
     return 0;
 }
 
-static int exec_print(tctx *cx, const tnode *nd) {
+static int exec_print(tctx *cx, const tnode *nd)
+{
     tval v;
     HT_TRY(tmpl__eval(cx, nd->a, &v));
     return tmpl__write_str(cx, cx->out, v);
 }
 
-static int exec_scope(tctx *cx, const tnode *nd) {
+static int exec_scope(tctx *cx, const tnode *nd)
+{
     HT_TRY(tmpl__push_scope(cx));
     HT_TRY(tmpl__exec(cx, nd->c));
     tmpl__pop_scope(cx);
     return 0;
 }
 
-static int dispatch(tctx *cx, const tnode *nd) {
+static int dispatch(tctx *cx, const tnode *nd)
+{
     switch (nd->kind) {
     case N_TEXT: return tmpl__sb_val(cx, cx->out, nd->val);
     case N_PRINT: return exec_print(cx, nd);
@@ -427,7 +475,8 @@ static int dispatch(tctx *cx, const tnode *nd) {
     }
 }
 
-int tmpl__exec(tctx *cx, const tnode *nd) {
+int tmpl__exec(tctx *cx, const tnode *nd)
+{
     const tnode *was = cx->at;
     cx->at = nd;
     if (cx->depth >= TMPL_MAX_DEPTH)

@@ -8,32 +8,37 @@ static int parse_or(tparse *ps, tnode **out);
 static int parse_postfix(tparse *ps, tnode **node);
 static int parse_primary(tparse *ps, tnode **out);
 
-static int new_node(tparse *ps, int kind, const ttok *at, tnode **out) {
+static int new_node(tparse *ps, int kind, const ttok *at, tnode **out)
+{
     *out = tmpl__node(ps, kind, at);
     return *out ? 0 : tmpl__oom(ps);
 }
 
-static int const_node(tparse *ps, const ttok *at, tval v, tnode **out) {
+static int const_node(tparse *ps, const ttok *at, tval v, tnode **out)
+{
     HT_TRY(new_node(ps, N_CONST, at, out));
     (*out)->val = v;
     return tmpl__seal(ps, *out);
 }
 
-static int take_kids(tparse *ps, tnode *node, tnodes *kids) {
+static int take_kids(tparse *ps, tnode *node, tnodes *kids)
+{
     if (kids->n > UINT32_MAX) return tmpl__oom(ps);
     node->kid = kids->at;
     node->n_kid = (uint32_t)kids->n;
     return tmpl__seal(ps, node);
 }
 
-static int intern_tok(tparse *ps, const ttok *t, const tname **out) {
+static int intern_tok(tparse *ps, const ttok *t, const tname **out)
+{
     *out = tmpl__intern(ps, t->p, t->n);
     return *out ? 0 : tmpl__oom(ps);
 }
 
 /* ---- argument lists ------------------------------------------------------------------------------ */
 
-static int parse_arg(tparse *ps, tnodes *args, tnodes *names_as_nodes) {
+static int parse_arg(tparse *ps, tnodes *args, tnodes *names_as_nodes)
+{
     tnode *value, *key = NULL;
     const ttok *at = ps->tok;
     if (tmpl__is_op(ps, OP_MUL) || tmpl__is_op(ps, OP_POW))
@@ -51,7 +56,8 @@ static int parse_arg(tparse *ps, tnodes *args, tnodes *names_as_nodes) {
 }
 
 /* "(a, b, k=v)" into node->kid and node->kw; the current token is the opening parenthesis. */
-static int parse_args(tparse *ps, tnode *node) {
+static int parse_args(tparse *ps, tnode *node)
+{
     tnodes args = {0}, names = {0};
     HT_TRY(tmpl__expect_op(ps, OP_LPAREN, "'('"));
     while (!tmpl__is_op(ps, OP_RPAREN)) {
@@ -68,7 +74,8 @@ static int parse_args(tparse *ps, tnode *node) {
     return take_kids(ps, node, &args);
 }
 
-static int parse_call(tparse *ps, tnode **node) {
+static int parse_call(tparse *ps, tnode **node)
+{
     tnode *call;
     HT_TRY(new_node(ps, N_CALL, ps->tok, &call));
     call->a = *node;
@@ -79,7 +86,8 @@ static int parse_call(tparse *ps, tnode **node) {
 
 /* ---- filters and tests ------------------------------------------------------------------------------ */
 
-static int parse_filter(tparse *ps, tnode *input, tnode **out) {
+static int parse_filter(tparse *ps, tnode *input, tnode **out)
+{
     const ttok *name;
     char buf[48];
     HT_TRY(tmpl__expect_name(ps, &name, "the name of a filter"));
@@ -96,16 +104,20 @@ static int parse_filter(tparse *ps, tnode *input, tnode **out) {
     return tmpl__seal(ps, *out);
 }
 
-int tmpl__parse_filters(tparse *ps, tnode **out) {
+int tmpl__parse_filters(tparse *ps, tnode **out)
+{
     HT_TRY(parse_filter(ps, NULL, out));
     while (tmpl__skip_op(ps, OP_PIPE)) HT_TRY(parse_filter(ps, *out, out));
     return 0;
 }
 
 /* Does a value follow that "is name value" would take as the test's argument? */
-static bool test_arg_follows(const tparse *ps) {
+static bool test_arg_follows(const tparse *ps)
+{
     switch (ps->tok->type) {
-    case TK_STR: case TK_INT: case TK_FLOAT: return true;
+    case TK_STR:
+    case TK_INT:
+    case TK_FLOAT: return true;
     case TK_NAME:
         return !tmpl__is_name(ps, "else") && !tmpl__is_name(ps, "or") && !tmpl__is_name(ps, "and");
     case TK_OP:
@@ -116,7 +128,8 @@ static bool test_arg_follows(const tparse *ps) {
 }
 
 /* The current token is "is". */
-static int parse_test(tparse *ps, tnode **node) {
+static int parse_test(tparse *ps, tnode **node)
+{
     const ttok *at = ps->tok++, *name;
     char buf[48];
     bool negated = tmpl__skip_name(ps, "not");
@@ -150,7 +163,8 @@ static int parse_test(tparse *ps, tnode **node) {
     return tmpl__seal(ps, *node);
 }
 
-static int parse_filter_expr(tparse *ps, tnode **node) {
+static int parse_filter_expr(tparse *ps, tnode **node)
+{
     for (;;) {
         if (tmpl__skip_op(ps, OP_PIPE)) {
             HT_TRY(parse_filter(ps, *node, node));
@@ -166,11 +180,13 @@ static int parse_filter_expr(tparse *ps, tnode **node) {
 
 /* ---- postfix ---------------------------------------------------------------------------------------- */
 
-static bool slice_part_ends(const tparse *ps) {
+static bool slice_part_ends(const tparse *ps)
+{
     return tmpl__is_op(ps, OP_COLON) || tmpl__is_op(ps, OP_RBRACKET) || tmpl__is_op(ps, OP_COMMA);
 }
 
-static int parse_subscript_arg(tparse *ps, tnode **out) {
+static int parse_subscript_arg(tparse *ps, tnode **out)
+{
     const ttok *at = ps->tok;
     tnode *first = NULL, *slice;
     if (!tmpl__is_op(ps, OP_COLON)) {
@@ -190,7 +206,8 @@ static int parse_subscript_arg(tparse *ps, tnode **out) {
     return tmpl__seal(ps, slice);
 }
 
-static int parse_dot(tparse *ps, tnode **node) {
+static int parse_dot(tparse *ps, tnode **node)
+{
     const ttok *at = ps->tok++;
     tnode *next;
     if (ps->tok->type == TK_NAME) {
@@ -209,7 +226,8 @@ static int parse_dot(tparse *ps, tnode **node) {
     return tmpl__seal(ps, next);
 }
 
-static int parse_postfix(tparse *ps, tnode **node) {
+static int parse_postfix(tparse *ps, tnode **node)
+{
     for (;;) {
         if (tmpl__is_op(ps, OP_DOT)) {
             HT_TRY(parse_dot(ps, node));
@@ -233,7 +251,8 @@ static int parse_postfix(tparse *ps, tnode **node) {
 
 /* ---- primary ---------------------------------------------------------------------------------------- */
 
-static int parse_items(tparse *ps, int kind, int close, tnode **out) {
+static int parse_items(tparse *ps, int kind, int close, tnode **out)
+{
     tnodes kids = {0};
     tnode *one;
     HT_TRY(new_node(ps, kind, ps->tok++, out));
@@ -253,11 +272,17 @@ static int parse_items(tparse *ps, int kind, int close, tnode **out) {
     return take_kids(ps, *out, &kids);
 }
 
-static int parse_name(tparse *ps, tnode **out) {
-    static const struct { const char *word; tval v; } consts[] = {
-        {"true", {.t = TV_BOOL, .u.b = true}},   {"True", {.t = TV_BOOL, .u.b = true}},
-        {"false", {.t = TV_BOOL, .u.b = false}}, {"False", {.t = TV_BOOL, .u.b = false}},
-        {"none", {.t = TV_NONE}},                {"None", {.t = TV_NONE}}};
+static int parse_name(tparse *ps, tnode **out)
+{
+    static const struct {
+        const char *word;
+        tval v;
+    } consts[] = {{"true", {.t = TV_BOOL, .u.b = true}},
+                  {"True", {.t = TV_BOOL, .u.b = true}},
+                  {"false", {.t = TV_BOOL, .u.b = false}},
+                  {"False", {.t = TV_BOOL, .u.b = false}},
+                  {"none", {.t = TV_NONE}},
+                  {"None", {.t = TV_NONE}}};
     const ttok *at = ps->tok;
     for (size_t i = 0; i < sizeof consts / sizeof *consts; i++) {
         if (!tmpl__skip_name(ps, consts[i].word)) continue;
@@ -272,10 +297,11 @@ static int parse_name(tparse *ps, tnode **out) {
     return tmpl__seal(ps, *out);
 }
 
-static int parse_strings(tparse *ps, tnode **out) {
+static int parse_strings(tparse *ps, tnode **out)
+{
     const ttok *at = ps->tok;
     size_t n = 0;
-    for (const ttok *t = at; t->type == TK_STR; t++) n += t->n;      /* neighbours join */
+    for (const ttok *t = at; t->type == TK_STR; t++) n += t->n; /* neighbours join */
     char *p = ht_arena_alloc(ps->arena, n);
     tstr *s = ht_arena_alloc(ps->arena, sizeof *s);
     if (!p || !s) return tmpl__oom(ps);
@@ -289,7 +315,8 @@ static int parse_strings(tparse *ps, tnode **out) {
     return const_node(ps, at, v, out);
 }
 
-static int parse_paren(tparse *ps, tnode **out) {
+static int parse_paren(tparse *ps, tnode **out)
+{
     const ttok *at = ps->tok++;
     if (tmpl__skip_op(ps, OP_RPAREN)) {
         HT_TRY(new_node(ps, N_TUPLE, at, out));
@@ -299,7 +326,8 @@ static int parse_paren(tparse *ps, tnode **out) {
     return tmpl__expect_op(ps, OP_RPAREN, "')'");
 }
 
-static int parse_primary(tparse *ps, tnode **out) {
+static int parse_primary(tparse *ps, tnode **out)
+{
     const ttok *at = ps->tok;
     char buf[48];
     tval v = {.t = TV_INT, .u.i = at->i};
@@ -323,13 +351,15 @@ static int parse_primary(tparse *ps, tnode **out) {
 
 /* ---- operators --------------------------------------------------------------------------------------- */
 
-static int nest(tparse *ps, const ttok *at) {
+static int nest(tparse *ps, const ttok *at)
+{
     if (++ps->nest > TMPL_MAX_NEST)
         return T_SYNTAX(ps, at, HT_EUNSUPPORTED, "nesting deeper than %d", TMPL_MAX_NEST);
     return 0;
 }
 
-static int parse_unary(tparse *ps, bool with_filter, tnode **out) {
+static int parse_unary(tparse *ps, bool with_filter, tnode **out)
+{
     const ttok *at = ps->tok;
     HT_TRY(nest(ps, at));
     if (tmpl__is_op(ps, OP_SUB) || tmpl__is_op(ps, OP_ADD)) {
@@ -348,12 +378,14 @@ static int parse_unary(tparse *ps, bool with_filter, tnode **out) {
     return 0;
 }
 
-static int parse_filtered(tparse *ps, tnode **out) {
+static int parse_filtered(tparse *ps, tnode **out)
+{
     return parse_unary(ps, true, out);
 }
 
 /* A left-associative level: next (op next)*, for ops in the zero-ended list. */
-static int parse_left(tparse *ps, const uint8_t *ops, int (*next)(tparse *, tnode **), tnode **out) {
+static int parse_left(tparse *ps, const uint8_t *ops, int (*next)(tparse *, tnode **), tnode **out)
+{
     const ttok *at = ps->tok;
     HT_TRY(next(ps, out));
     while (ps->tok->type == TK_OP && memchr(ops, ps->tok->op, strlen((const char *)ops))) {
@@ -370,17 +402,20 @@ static int parse_left(tparse *ps, const uint8_t *ops, int (*next)(tparse *, tnod
     return 0;
 }
 
-static int parse_pow(tparse *ps, tnode **out) {
+static int parse_pow(tparse *ps, tnode **out)
+{
     static const uint8_t ops[] = {OP_POW, 0};
     return parse_left(ps, ops, parse_filtered, out);
 }
 
-static int parse_product(tparse *ps, tnode **out) {
+static int parse_product(tparse *ps, tnode **out)
+{
     static const uint8_t ops[] = {OP_MUL, OP_DIV, OP_FLOORDIV, OP_MOD, 0};
     return parse_left(ps, ops, parse_pow, out);
 }
 
-static int parse_concat(tparse *ps, tnode **out) {
+static int parse_concat(tparse *ps, tnode **out)
+{
     const ttok *at = ps->tok;
     tnodes parts = {0};
     tnode *one;
@@ -395,13 +430,15 @@ static int parse_concat(tparse *ps, tnode **out) {
     return take_kids(ps, *out, &parts);
 }
 
-static int parse_sum(tparse *ps, tnode **out) {
+static int parse_sum(tparse *ps, tnode **out)
+{
     static const uint8_t ops[] = {OP_ADD, OP_SUB, 0};
     return parse_left(ps, ops, parse_concat, out);
 }
 
 /* The comparison operator here, consumed; OP_NONE if there is none. */
-static uint8_t compare_op(tparse *ps) {
+static uint8_t compare_op(tparse *ps)
+{
     const ttok *t = ps->tok;
     if (t->type == TK_OP && t->op >= OP_EQ && t->op <= OP_GE) {
         ps->tok++;
@@ -416,7 +453,8 @@ static uint8_t compare_op(tparse *ps) {
     return OP_NONE;
 }
 
-static int parse_compare(tparse *ps, tnode **out) {
+static int parse_compare(tparse *ps, tnode **out)
+{
     const ttok *at = ps->tok;
     tnodes right = {0};
     uint8_t ops[64];
@@ -440,7 +478,8 @@ static int parse_compare(tparse *ps, tnode **out) {
     return take_kids(ps, cmp, &right);
 }
 
-static int parse_not(tparse *ps, tnode **out) {
+static int parse_not(tparse *ps, tnode **out)
+{
     const ttok *at = ps->tok;
     if (!tmpl__skip_name(ps, "not")) return parse_compare(ps, out);
     HT_TRY(nest(ps, at));
@@ -451,7 +490,8 @@ static int parse_not(tparse *ps, tnode **out) {
 }
 
 static int parse_logic(tparse *ps, const char *word, int kind, int (*next)(tparse *, tnode **),
-                       tnode **out) {
+                       tnode **out)
+{
     const ttok *at = ps->tok;
     HT_TRY(next(ps, out));
     while (tmpl__skip_name(ps, word)) {
@@ -465,15 +505,18 @@ static int parse_logic(tparse *ps, const char *word, int kind, int (*next)(tpars
     return 0;
 }
 
-static int parse_and(tparse *ps, tnode **out) {
+static int parse_and(tparse *ps, tnode **out)
+{
     return parse_logic(ps, "and", N_AND, parse_not, out);
 }
 
-static int parse_or(tparse *ps, tnode **out) {
+static int parse_or(tparse *ps, tnode **out)
+{
     return parse_logic(ps, "or", N_OR, parse_and, out);
 }
 
-int tmpl__parse_expr(tparse *ps, bool with_cond, tnode **out) {
+int tmpl__parse_expr(tparse *ps, bool with_cond, tnode **out)
+{
     const ttok *at = ps->tok;
     HT_TRY(nest(ps, at));
     HT_TRY(parse_or(ps, out));
@@ -490,14 +533,16 @@ int tmpl__parse_expr(tparse *ps, bool with_cond, tnode **out) {
     return 0;
 }
 
-static bool tuple_ends(const tparse *ps, const char *stop) {
+static bool tuple_ends(const tparse *ps, const char *stop)
+{
     int t = ps->tok->type;
     return t == TK_VAR_END || t == TK_BLOCK_END || t == TK_EOF || tmpl__is_op(ps, OP_RPAREN) ||
            (stop && tmpl__is_name(ps, stop));
 }
 
 /* The shared comma logic of tuples and assignment targets. */
-static int parse_commas(tparse *ps, const char *stop, bool target, bool with_cond, tnode **out) {
+static int parse_commas(tparse *ps, const char *stop, bool target, bool with_cond, tnode **out)
+{
     const ttok *at = ps->tok;
     tnodes kids = {0};
     bool is_tuple = false;
@@ -522,19 +567,21 @@ static int parse_commas(tparse *ps, const char *stop, bool target, bool with_con
     return take_kids(ps, *out, &kids);
 }
 
-int tmpl__parse_tuple(tparse *ps, bool with_cond, const char *stop, tnode **out) {
+int tmpl__parse_tuple(tparse *ps, bool with_cond, const char *stop, tnode **out)
+{
     return parse_commas(ps, stop, false, with_cond, out);
 }
 
-static int check_target(tparse *ps, const tnode *t, const ttok *at) {
+static int check_target(tparse *ps, const tnode *t, const ttok *at)
+{
     if (t->kind == N_NAME) return 0;
-    if (t->kind != N_TUPLE)
-        return T_SYNTAX(ps, at, HT_EFORMAT, "this cannot be assigned to");
+    if (t->kind != N_TUPLE) return T_SYNTAX(ps, at, HT_EFORMAT, "this cannot be assigned to");
     for (uint32_t i = 0; i < t->n_kid; i++) HT_TRY(check_target(ps, t->kid[i], at));
     return 0;
 }
 
-int tmpl__parse_target(tparse *ps, const char *stop, bool with_ns, tnode **out) {
+int tmpl__parse_target(tparse *ps, const char *stop, bool with_ns, tnode **out)
+{
     const ttok *at = ps->tok;
     if (with_ns && at->type == TK_NAME && at[1].type == TK_OP && at[1].op == OP_DOT) {
         const ttok *attr;

@@ -8,22 +8,29 @@
 
 /* ---- helpers ------------------------------------------------------------------------------------------- */
 
-bool tmpl__given(tval v) { return v.t != TV_MISSING; }
+bool tmpl__given(tval v)
+{
+    return v.t != TV_MISSING;
+}
 
-int tmpl__flag(tctx *cx, tval v, bool dflt, bool *out) {
+int tmpl__flag(tctx *cx, tval v, bool dflt, bool *out)
+{
     *out = dflt;
     return tmpl__given(v) ? tmpl__truth(cx, v, out) : 0;
 }
 
-int tmpl__int_arg(tctx *cx, tval v, const char *what, int64_t dflt, int64_t *out) {
+int tmpl__int_arg(tctx *cx, tval v, const char *what, int64_t dflt, int64_t *out)
+{
     *out = dflt;
     if (!tmpl__given(v)) return 0;
-    if (!tmpl__is_int(v)) return T_TYPE(cx, "%s must be an integer, not %s", what, tmpl__type_name(v));
+    if (!tmpl__is_int(v))
+        return T_TYPE(cx, "%s must be an integer, not %s", what, tmpl__type_name(v));
     *out = tmpl__as_int(v);
     return 0;
 }
 
-static int as_text(tctx *cx, tval v, const tstr **out) {
+static int as_text(tctx *cx, tval v, const tstr **out)
+{
     tval s;
     HT_TRY(tmpl__to_str(cx, v, &s));
     *out = s.u.s;
@@ -36,35 +43,40 @@ static int as_text(tctx *cx, tval v, const tstr **out) {
 
 /* ---- text ------------------------------------------------------------------------------------------------ */
 
-FILTER(f_upper) {
+FILTER(f_upper)
+{
     const tstr *s;
     UNUSED_CALL();
     HT_TRY(as_text(cx, self, &s));
     return tmpl__recase(cx, s, CASE_UPPER, out);
 }
 
-FILTER(f_lower) {
+FILTER(f_lower)
+{
     const tstr *s;
     UNUSED_CALL();
     HT_TRY(as_text(cx, self, &s));
     return tmpl__recase(cx, s, CASE_LOWER, out);
 }
 
-FILTER(f_title) {
+FILTER(f_title)
+{
     const tstr *s;
     UNUSED_CALL();
     HT_TRY(as_text(cx, self, &s));
     return tmpl__recase(cx, s, CASE_TITLE, out);
 }
 
-FILTER(f_capitalize) {
+FILTER(f_capitalize)
+{
     const tstr *s;
     UNUSED_CALL();
     HT_TRY(as_text(cx, self, &s));
     return tmpl__recase(cx, s, CASE_CAPITALIZE, out);
 }
 
-FILTER(f_trim) {
+FILTER(f_trim)
+{
     const tstr *s, *chars = NULL;
     (void)call;
     HT_TRY(as_text(cx, self, &s));
@@ -75,21 +87,26 @@ FILTER(f_trim) {
     return tmpl__trim(cx, s, chars, TRIM_LEFT | TRIM_RIGHT, out);
 }
 
-FILTER(f_string) {
+FILTER(f_string)
+{ /* soft_str: what is safe stays so (tmpl__invoke) */
     UNUSED_CALL();
     return tmpl__to_str(cx, self, out);
 }
 
-FILTER(f_safe) {
+FILTER(f_safe)
+{
     UNUSED_CALL();
     HT_TRY(tmpl__to_str(cx, self, out));
     out->safe = true;
     return 0;
 }
 
-FILTER(f_escape) {
-    static const struct { char c; const char *to; } esc[] = {
-        {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'\'', "&#39;"}, {'"', "&#34;"}};
+FILTER(f_escape)
+{
+    static const struct {
+        char c;
+        const char *to;
+    } esc[] = {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'\'', "&#39;"}, {'"', "&#34;"}};
     const tstr *s;
     tsb b = {0};
     UNUSED_CALL();
@@ -110,7 +127,8 @@ FILTER(f_escape) {
     return 0;
 }
 
-FILTER(f_replace) {
+FILTER(f_replace)
+{
     const tstr *s, *old, *new_s;
     int64_t count = -1;
     (void)call;
@@ -121,7 +139,8 @@ FILTER(f_replace) {
     return tmpl__replace(cx, s, old, new_s, count, out);
 }
 
-static int add_spaces(tctx *cx, tsb *b, int64_t n) {
+static int add_spaces(tctx *cx, tsb *b, int64_t n)
+{
     for (int64_t i = 0; i < n; i++) {
         HT_TRY(tmpl__cost(cx, 1));
         HT_TRY(tmpl__sb_lit(cx, b, " "));
@@ -129,7 +148,8 @@ static int add_spaces(tctx *cx, tsb *b, int64_t n) {
     return 0;
 }
 
-FILTER(f_center) {
+FILTER(f_center)
+{
     const tstr *s;
     int64_t width;
     tsb b = {0};
@@ -138,14 +158,15 @@ FILTER(f_center) {
     HT_TRY(tmpl__int_arg(cx, p[0], "center: width", 80, &width));
     int64_t pad = width - (int64_t)tmpl__str_len(s);
     if (pad < 0) pad = 0;
-    int64_t left = pad / 2 + (pad & width & 1);      /* Python's str.center */
+    int64_t left = pad / 2 + (pad & width & 1); /* Python's str.center */
     HT_TRY(add_spaces(cx, &b, left));
     HT_TRY(tmpl__sb_str(cx, &b, s, 0, s->n));
     HT_TRY(add_spaces(cx, &b, pad - left));
     return tmpl__sb_done(cx, &b, out);
 }
 
-FILTER(f_indent) {
+FILTER(f_indent)
+{
     tsb b = {0}, unit = {0};
     tval indent = p[0], padded, lines;
     bool first, blank;
@@ -160,7 +181,7 @@ FILTER(f_indent) {
     HT_TRY(tmpl__flag(cx, p[1], false, &first));
     HT_TRY(tmpl__flag(cx, p[2], false, &blank));
     HT_TRY(tmpl__sb_val(cx, &b, self));
-    HT_TRY(tmpl__sb_lit(cx, &b, "\n"));          /* Jinja adds one before it splits */
+    HT_TRY(tmpl__sb_lit(cx, &b, "\n")); /* Jinja adds one before it splits */
     HT_TRY(tmpl__sb_done(cx, &b, &padded));
     HT_TRY(tmpl__lines(cx, padded.u.s, false, &lines));
     b = (tsb){0};
@@ -175,13 +196,15 @@ FILTER(f_indent) {
 
 /* ---- numbers ------------------------------------------------------------------------------------------------ */
 
-static bool float_to_int(double d, int64_t *out) {
+static bool float_to_int(double d, int64_t *out)
+{
     if (!(d > -9223372036854775808.0 && d < 9223372036854775808.0)) return false;
     *out = (int64_t)d;
     return true;
 }
 
-FILTER(f_int) {
+FILTER(f_int)
+{
     int64_t base, i = 0;
     double d = 0;
     bool ok = false;
@@ -199,7 +222,8 @@ FILTER(f_int) {
         if (!ok) {
             HT_TRY(tmpl__parse_float(cx, self.u.s, &ok, &d));
             ok = ok && isfinite(d);
-            if (ok && !float_to_int(d, &i)) return T_FAIL(cx, HT_EUNSUPPORTED, "integers beyond 64 bits");
+            if (ok && !float_to_int(d, &i))
+                return T_FAIL(cx, HT_EUNSUPPORTED, "integers beyond 64 bits");
         }
     } else if (self.t == TV_FLOAT) {
         if (isinf(self.u.d)) return T_TYPE(cx, "int of infinity");
@@ -212,7 +236,8 @@ FILTER(f_int) {
     return 0;
 }
 
-FILTER(f_float) {
+FILTER(f_float)
+{
     double d = 0;
     bool ok = tmpl__is_number(self);
     (void)call;
@@ -224,7 +249,8 @@ FILTER(f_float) {
     return 0;
 }
 
-FILTER(f_abs) {
+FILTER(f_abs)
+{
     UNUSED_CALL();
     if (!tmpl__is_number(self)) return T_TYPE(cx, "abs of a %s", tmpl__type_name(self));
     if (self.t == TV_FLOAT) {
@@ -239,7 +265,8 @@ FILTER(f_abs) {
     return tmpl__binary(cx, OP_SUB, tmpl__int(0), self, out);
 }
 
-FILTER(f_round) {
+FILTER(f_round)
+{
     int64_t digits;
     (void)call;
     HT_TRY(tmpl__int_arg(cx, p[0], "round: precision", 0, &digits));
@@ -257,7 +284,8 @@ FILTER(f_round) {
 
 /* ---- any value ------------------------------------------------------------------------------------------------ */
 
-FILTER(f_default) {
+FILTER(f_default)
+{
     bool boolean, truth = true;
     (void)call;
     HT_TRY(tmpl__flag(cx, p[1], false, &boolean));
@@ -271,7 +299,8 @@ FILTER(f_default) {
     return tmpl__str_new(cx, "", 0, false, out);
 }
 
-FILTER(f_length) {
+FILTER(f_length)
+{
     size_t n;
     UNUSED_CALL();
     HT_TRY(tmpl__length(cx, self, &n));
@@ -279,7 +308,8 @@ FILTER(f_length) {
     return 0;
 }
 
-static int separator(tctx *cx, tval pair, size_t i, const char *dflt, tval *out) {
+static int separator(tctx *cx, tval pair, size_t i, const char *dflt, tval *out)
+{
     tlist *l;
     if (pair.t == TV_MISSING || pair.t == TV_NONE)
         return tmpl__str_new(cx, dflt, strlen(dflt), false, out);
@@ -290,7 +320,8 @@ static int separator(tctx *cx, tval pair, size_t i, const char *dflt, tval *out)
     return 0;
 }
 
-FILTER(f_tojson) {
+FILTER(f_tojson)
+{
     tjson f = {0};
     tsb b = {0};
     (void)call;
@@ -311,8 +342,9 @@ FILTER(f_tojson) {
 }
 
 /* llama.cpp's addition: the value a JSON text stands for. */
-FILTER(f_from_json) {
-    enum { BYTES_PER_CHAR = 64 };      /* at most one parsed node for two characters */
+FILTER(f_from_json)
+{
+    enum { BYTES_PER_CHAR = 64 }; /* at most one parsed node for two characters */
     ht_json *j = NULL;
     ht_err e = {0};
     size_t most;
@@ -345,7 +377,7 @@ static const tbuiltin filters[] = {
     {.name = "indent", .fn = f_indent, .params = {"width", "first", "blank"}},
     {.name = "int", .fn = f_int, .params = {"default", "base"}},
     {.name = "items", .fn = tmpl__f_items},
-    {.name = "join", .fn = tmpl__f_join, .params = {"d", "attribute"}},
+    {.name = "join", .fn = tmpl__f_join, .plain = true, .params = {"d", "attribute"}},
     {.name = "last", .fn = tmpl__f_last},
     {.name = "length", .fn = f_length},
     {.name = "list", .fn = tmpl__f_list},
@@ -355,7 +387,11 @@ static const tbuiltin filters[] = {
     {.name = "min", .fn = tmpl__f_min, .params = {"case_sensitive", "attribute"}},
     {.name = "reject", .fn = tmpl__f_reject, .variadic = true},
     {.name = "rejectattr", .fn = tmpl__f_rejectattr, .variadic = true},
-    {.name = "replace", .fn = f_replace, .required = 2, .params = {"old", "new", "count"}},
+    {.name = "replace",
+     .fn = f_replace,
+     .plain = true,
+     .required = 2,
+     .params = {"old", "new", "count"}},
     {.name = "reverse", .fn = tmpl__f_reverse},
     {.name = "round", .fn = f_round, .params = {"precision", "method"}},
     {.name = "safe", .fn = f_safe},
@@ -365,25 +401,29 @@ static const tbuiltin filters[] = {
     {.name = "string", .fn = f_string},
     {.name = "sum", .fn = tmpl__f_sum, .params = {"attribute", "start"}},
     {.name = "title", .fn = f_title},
-    {.name = "tojson", .fn = f_tojson,
+    {.name = "tojson",
+     .fn = f_tojson,
+     .plain = true,
      .params = {"ensure_ascii", "indent", "separators", "sort_keys"}},
     {.name = "trim", .fn = f_trim, .params = {"chars"}},
     {.name = "unique", .fn = tmpl__f_unique, .params = {"case_sensitive", "attribute"}},
     {.name = "upper", .fn = f_upper},
 };
 
-const tbuiltin *tmpl__find_filter(const char *p, size_t n) {
+const tbuiltin *tmpl__find_filter(const char *p, size_t n)
+{
     for (size_t i = 0; i < sizeof filters / sizeof *filters; i++) {
         if (strlen(filters[i].name) == n && memcmp(filters[i].name, p, n) == 0) return &filters[i];
     }
     return NULL;
 }
 
-bool tmpl__known_filter(const char *p, size_t n) {
-    static const char *const others[] = {"attr", "batch", "filesizeformat", "forceescape", "format",
-                                         "groupby", "pprint", "random", "slice", "striptags",
-                                         "truncate", "urlencode", "urlize", "wordcount", "wordwrap",
-                                         "xmlattr"};
+bool tmpl__known_filter(const char *p, size_t n)
+{
+    static const char *const others[] = {"attr",   "batch",     "filesizeformat", "forceescape",
+                                         "format", "groupby",   "pprint",         "random",
+                                         "slice",  "striptags", "truncate",       "urlencode",
+                                         "urlize", "wordcount", "wordwrap",       "xmlattr"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         if (strlen(others[i]) == n && memcmp(others[i], p, n) == 0) return true;
     }

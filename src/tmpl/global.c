@@ -9,7 +9,8 @@
 
 /* ---- range ---------------------------------------------------------------------------------------------- */
 
-GLOBAL(g_range) {
+GLOBAL(g_range)
+{
     int64_t a = 0, b = 0, step = 1;
     trange *r;
     (void)self;
@@ -36,12 +37,14 @@ GLOBAL(g_range) {
 /* ---- namespace, dict ------------------------------------------------------------------------------------- */
 
 /* dict(mapping or pairs, key=value...). */
-static int fill_dict(tctx *cx, const tcall *call, tdict *o) {
+static int fill_dict(tctx *cx, const tcall *call, tdict *o)
+{
     tlist *items;
     if (call->n_arg > 1) return T_TYPE(cx, "at most one positional argument");
     if (call->n_arg && call->arg[0].t == TV_DICT) {
         const tdict *src = call->arg[0].u.o;
-        for (size_t i = 0; i < src->n; i++) HT_TRY(tmpl__dict_set(cx, o, src->at[i].k, src->at[i].v));
+        for (size_t i = 0; i < src->n; i++)
+            HT_TRY(tmpl__dict_set(cx, o, src->at[i].k, src->at[i].v));
     } else if (call->n_arg) {
         HT_TRY(tmpl__collect(cx, call->arg[0], &items));
         for (size_t i = 0; i < items->n; i++) {
@@ -59,7 +62,8 @@ static int fill_dict(tctx *cx, const tcall *call, tdict *o) {
     return 0;
 }
 
-GLOBAL(g_dict) {
+GLOBAL(g_dict)
+{
     tdict *o;
     (void)self, (void)p;
     HT_TRY(tmpl__dict_new(cx, call->n_kw, &o));
@@ -68,7 +72,8 @@ GLOBAL(g_dict) {
     return 0;
 }
 
-GLOBAL(g_namespace) {
+GLOBAL(g_namespace)
+{
     tval v;
     HT_TRY(g_dict(cx, self, call, p, &v));
     for (size_t i = 0; i < v.u.o->n; i++) {
@@ -80,18 +85,23 @@ GLOBAL(g_namespace) {
 
 /* ---- raise_exception, strftime_now ------------------------------------------------------------------------- */
 
-GLOBAL(g_raise) {
+GLOBAL(g_raise)
+{
     tval text;
     (void)self, (void)call, (void)out;
     HT_TRY(tmpl__to_str(cx, p[0], &text));
-    int n = text.u.s->n < 400 ? (int)text.u.s->n : 400;      /* ht_err cuts it anyway */
+    int n = text.u.s->n < 400 ? (int)text.u.s->n : 400; /* ht_err cuts it anyway */
     return HT_FAIL(cx->err, HT_EARG, "%.*s", n, text.u.s->p);
 }
 
-typedef struct { int64_t year; int month, day, hour, minute, second, weekday, yearday; } civil;
+typedef struct {
+    int64_t year;
+    int month, day, hour, minute, second, weekday, yearday;
+} civil;
 
 /* Days to date, proleptic Gregorian, years counted from March (the usual era arithmetic). */
-static civil civil_of(int64_t unix_s) {
+static civil civil_of(int64_t unix_s)
+{
     int64_t days = unix_s / 86400, rest = unix_s % 86400;
     if (rest < 0) {
         rest += 86400;
@@ -107,7 +117,7 @@ static civil civil_of(int64_t unix_s) {
     c.hour = (int)(rest / 3600);
     c.minute = (int)(rest / 60 % 60);
     c.second = (int)(rest % 60);
-    c.weekday = (int)(((days + 4) % 7 + 7) % 7);             /* 0: Sunday; 1970-01-01 a Thursday */
+    c.weekday = (int)(((days + 4) % 7 + 7) % 7); /* 0: Sunday; 1970-01-01 a Thursday */
     static const int before[] = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334};
     bool leap = (c.year % 4 == 0 && c.year % 100 != 0) || c.year % 400 == 0;
     c.yearday = before[c.month - 1] + c.day + (leap && c.month > 2 ? 1 : 0);
@@ -115,12 +125,13 @@ static civil civil_of(int64_t unix_s) {
 }
 
 /* One directive in the C locale; false: not one of ours. dash: GNU's "%-d" without padding. */
-static bool directive(const civil *c, char what, bool dash, char out[64]) {
-    static const char *const days[] = {"Sunday", "Monday", "Tuesday", "Wednesday", "Thursday",
-                                       "Friday", "Saturday"};
-    static const char *const months[] = {"January", "February", "March", "April", "May", "June",
-                                         "July", "August", "September", "October", "November",
-                                         "December"};
+static bool directive(const civil *c, char what, bool dash, char out[64])
+{
+    static const char *const days[] = {"Sunday",   "Monday", "Tuesday", "Wednesday",
+                                       "Thursday", "Friday", "Saturday"};
+    static const char *const months[] = {"January",   "February", "March",    "April",
+                                         "May",       "June",     "July",     "August",
+                                         "September", "October",  "November", "December"};
     int h12 = c->hour % 12 ? c->hour % 12 : 12, w = dash ? 1 : 2;
     long long y = (long long)c->year;
     if (dash && !strchr("dmHIMSjy", what)) return false;
@@ -140,18 +151,22 @@ static bool directive(const civil *c, char what, bool dash, char out[64]) {
     case 'A': snprintf(out, 64, "%s", days[c->weekday]); break;
     case 'a': snprintf(out, 64, "%.3s", days[c->weekday]); break;
     case 'B': snprintf(out, 64, "%s", months[c->month - 1]); break;
-    case 'b': case 'h': snprintf(out, 64, "%.3s", months[c->month - 1]); break;
+    case 'b':
+    case 'h': snprintf(out, 64, "%.3s", months[c->month - 1]); break;
     case 'w': snprintf(out, 64, "%d", c->weekday); break;
     case 'u': snprintf(out, 64, "%d", c->weekday ? c->weekday : 7); break;
     case 'F': snprintf(out, 64, "%lld-%02d-%02d", y, c->month, c->day); break;
-    case 'T': case 'X': snprintf(out, 64, "%02d:%02d:%02d", c->hour, c->minute, c->second); break;
+    case 'T':
+    case 'X': snprintf(out, 64, "%02d:%02d:%02d", c->hour, c->minute, c->second); break;
     case 'R': snprintf(out, 64, "%02d:%02d", c->hour, c->minute); break;
-    case 'D': case 'x': snprintf(out, 64, "%02d/%02d/%02d", c->month, c->day, (int)(y % 100)); break;
+    case 'D':
+    case 'x': snprintf(out, 64, "%02d/%02d/%02d", c->month, c->day, (int)(y % 100)); break;
     case 'c':
-        snprintf(out, 64, "%.3s %.3s %2d %02d:%02d:%02d %lld", days[c->weekday], months[c->month - 1],
-                 c->day, c->hour, c->minute, c->second, y);
+        snprintf(out, 64, "%.3s %.3s %2d %02d:%02d:%02d %lld", days[c->weekday],
+                 months[c->month - 1], c->day, c->hour, c->minute, c->second, y);
         break;
-    case 'Z': case 'z': out[0] = 0; break;                   /* a naive time has no zone */
+    case 'Z':
+    case 'z': out[0] = 0; break; /* a naive time has no zone */
     case 'n': snprintf(out, 64, "\n"); break;
     case 't': snprintf(out, 64, "\t"); break;
     case '%': snprintf(out, 64, "%%"); break;
@@ -160,7 +175,8 @@ static bool directive(const civil *c, char what, bool dash, char out[64]) {
     return true;
 }
 
-GLOBAL(g_strftime_now) {
+GLOBAL(g_strftime_now)
+{
     const civil now = civil_of(cx->now_unix);
     tsb b = {0};
     (void)self, (void)call;
@@ -185,7 +201,8 @@ GLOBAL(g_strftime_now) {
 
 /* ---- table ------------------------------------------------------------------------------------------------------ */
 
-int tmpl__global(tctx *cx, const tname *name, tval *out, bool *found) {
+int tmpl__global(tctx *cx, const tname *name, tval *out, bool *found)
+{
     static const tfunc funcs[] = {
         {{.name = "range", .fn = g_range, .required = 1, .params = {"start", "stop", "step"}}},
         {{.name = "namespace", .fn = g_namespace, .variadic = true}},

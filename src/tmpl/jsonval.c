@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-int tmpl__from_json(tctx *cx, const ht_json *j, bool in, tval *out) {
+int tmpl__from_json(tctx *cx, const ht_json *j, bool in, tval *out)
+{
     switch (j->type) {
     case HT_JBOOL: *out = tmpl__bool(j->b); break;
     case HT_JINT: *out = tmpl__int(j->i); break;
@@ -24,7 +25,7 @@ int tmpl__from_json(tctx *cx, const ht_json *j, bool in, tval *out) {
     case HT_JOBJ: {
         tdict *o;
         HT_TRY(tmpl__dict_new(cx, j->n, &o));
-        for (size_t i = 0; i < j->n; i++) {      /* the parser refused duplicate keys already */
+        for (size_t i = 0; i < j->n; i++) { /* the parser refused duplicate keys already */
             tpair *p = &o->at[o->n++];
             HT_TRY(tmpl__str_new(cx, j->at[i].key, j->at[i].key_n, in, &p->k));
             HT_TRY(tmpl__from_json(cx, &j->at[i], in, &p->v));
@@ -40,7 +41,8 @@ int tmpl__from_json(tctx *cx, const ht_json *j, bool in, tval *out) {
 
 /* ---- tojson -------------------------------------------------------------------------------------------- */
 
-static int escape_char(tctx *cx, tsb *b, uint32_t cp, bool in) {
+static int escape_char(tctx *cx, tsb *b, uint32_t cp, bool in)
+{
     static const char plain[] = "\"\"\\\\\nn\rr\tt\ff\bb";
     char esc[16];
     for (size_t i = 0; i + 1 < sizeof plain; i += 2) {
@@ -57,7 +59,8 @@ static int escape_char(tctx *cx, tsb *b, uint32_t cp, bool in) {
     return tmpl__sb_add(cx, b, esc, strlen(esc), in);
 }
 
-static int write_string(tctx *cx, tsb *b, const tstr *s, bool ascii) {
+static int write_string(tctx *cx, tsb *b, const tstr *s, bool ascii)
+{
     size_t from = 0, i = 0;
     HT_TRY(tmpl__sb_lit(cx, b, "\""));
     while (i < s->n) {
@@ -75,7 +78,8 @@ static int write_string(tctx *cx, tsb *b, const tstr *s, bool ascii) {
     return tmpl__sb_lit(cx, b, "\"");
 }
 
-static int write_scalar(tctx *cx, tsb *b, tval v) {
+static int write_scalar(tctx *cx, tsb *b, tval v)
+{
     char buf[40];
     switch (v.t) {
     case TV_NONE: snprintf(buf, sizeof buf, "null"); break;
@@ -96,7 +100,8 @@ static int write_scalar(tctx *cx, tsb *b, tval v) {
     return tmpl__sb_add(cx, b, buf, strlen(buf), v.in);
 }
 
-static int newline(tctx *cx, tsb *b, const tjson *f, unsigned depth) {
+static int newline(tctx *cx, tsb *b, const tjson *f, unsigned depth)
+{
     if (!f->pretty) return 0;
     HT_TRY(tmpl__sb_lit(cx, b, "\n"));
     for (unsigned i = 0; i < depth; i++) HT_TRY(tmpl__sb_val(cx, b, f->indent));
@@ -106,7 +111,8 @@ static int newline(tctx *cx, tsb *b, const tjson *f, unsigned depth) {
 static int write_value(tctx *cx, tsb *b, tval v, const tjson *f, unsigned depth);
 
 /* Keys may be strings or scalars, which become strings. */
-static int write_key(tctx *cx, tsb *b, tval k, const tjson *f) {
+static int write_key(tctx *cx, tsb *b, tval k, const tjson *f)
+{
     if (k.t == TV_STR) return write_string(cx, b, k.u.s, f->ascii);
     if (k.t != TV_NONE && !tmpl__is_number(k))
         return T_TYPE(cx, "a %s cannot be a JSON key", tmpl__type_name(k));
@@ -115,7 +121,8 @@ static int write_key(tctx *cx, tsb *b, tval k, const tjson *f) {
     return tmpl__sb_lit(cx, b, "\"");
 }
 
-static int sorted_pairs(tctx *cx, const tdict *o, tdict **out) {
+static int sorted_pairs(tctx *cx, const tdict *o, tdict **out)
+{
     tlist *keys, *vals;
     HT_TRY(tmpl__list_new(cx, o->n, &keys));
     HT_TRY(tmpl__list_new(cx, o->n, &vals));
@@ -129,7 +136,8 @@ static int sorted_pairs(tctx *cx, const tdict *o, tdict **out) {
     return 0;
 }
 
-static int write_dict(tctx *cx, tsb *b, const tdict *o, const tjson *f, unsigned depth) {
+static int write_dict(tctx *cx, tsb *b, const tdict *o, const tjson *f, unsigned depth)
+{
     tdict *sorted;
     if (!o->n) return tmpl__sb_lit(cx, b, "{}");
     if (f->sort_keys) {
@@ -148,7 +156,8 @@ static int write_dict(tctx *cx, tsb *b, const tdict *o, const tjson *f, unsigned
     return tmpl__sb_lit(cx, b, "}");
 }
 
-static int write_list(tctx *cx, tsb *b, const tlist *l, const tjson *f, unsigned depth) {
+static int write_list(tctx *cx, tsb *b, const tlist *l, const tjson *f, unsigned depth)
+{
     if (!l->n) return tmpl__sb_lit(cx, b, "[]");
     HT_TRY(tmpl__sb_lit(cx, b, "["));
     for (size_t i = 0; i < l->n; i++) {
@@ -160,19 +169,22 @@ static int write_list(tctx *cx, tsb *b, const tlist *l, const tjson *f, unsigned
     return tmpl__sb_lit(cx, b, "]");
 }
 
-static int write_value(tctx *cx, tsb *b, tval v, const tjson *f, unsigned depth) {
+static int write_value(tctx *cx, tsb *b, tval v, const tjson *f, unsigned depth)
+{
     HT_TRY(tmpl__cost(cx, 1));
     if (depth > TMPL_MAX_DATA_DEPTH)
         return T_FAIL(cx, HT_ENOMEM, "data nested deeper than %d", TMPL_MAX_DATA_DEPTH);
     switch (v.t) {
     case TV_STR: return write_string(cx, b, v.u.s, f->ascii);
-    case TV_LIST: case TV_TUPLE: return write_list(cx, b, v.u.l, f, depth);
+    case TV_LIST:
+    case TV_TUPLE: return write_list(cx, b, v.u.l, f, depth);
     case TV_DICT: return write_dict(cx, b, v.u.o, f, depth);
     default: return write_scalar(cx, b, v);
     }
 }
 
-int tmpl__to_json(tctx *cx, tval v, const tjson *format, tval *out) {
+int tmpl__to_json(tctx *cx, tval v, const tjson *format, tval *out)
+{
     tsb b = {0};
     HT_TRY(write_value(cx, &b, v, format, 0));
     return tmpl__sb_done(cx, &b, out);

@@ -11,19 +11,20 @@
 typedef struct {
     ht_arena *arena;
     ht_err *err;
-    const char *s;                  /* normalised source                                          */
+    const char *s; /* normalised source                                          */
     size_t n, pos;
-    size_t mark;                    /* position counting: everything before mark is counted       */
-    uint32_t line, col;             /* of mark                                                    */
+    size_t mark;        /* position counting: everything before mark is counted       */
+    uint32_t line, col; /* of mark                                                    */
     ttok *tok;
     size_t n_tok, cap_tok;
-    bool line_starting;             /* the last tag ended with a newline (or none came yet)       */
-    char stack[TMPL_MAX_NEST];      /* open brackets inside the current tag                       */
+    bool line_starting;        /* the last tag ended with a newline (or none came yet)       */
+    char stack[TMPL_MAX_NEST]; /* open brackets inside the current tag                       */
     size_t n_stack;
 } tlex;
 
 /* Move the position counter forward to off (positions are asked for in rising order). */
-static void locate(tlex *lx, size_t off, uint32_t *line, uint32_t *col) {
+static void locate(tlex *lx, size_t off, uint32_t *line, uint32_t *col)
+{
     for (; lx->mark < off; lx->mark++) {
         unsigned char c = (unsigned char)lx->s[lx->mark];
         if (c == '\n') {
@@ -37,15 +38,17 @@ static void locate(tlex *lx, size_t off, uint32_t *line, uint32_t *col) {
     *col = lx->col;
 }
 
-static int fail_at(tlex *lx, size_t off, const char *what) {
+static int fail_at(tlex *lx, size_t off, const char *what)
+{
     uint32_t line, col;
-    lx->mark = 0;                   /* an error may point back: count again                       */
+    lx->mark = 0; /* an error may point back: count again                       */
     lx->line = lx->col = 1;
     locate(lx, off, &line, &col);
     return HT_FAIL(lx->err, HT_EFORMAT, "chat template, line %u column %u: %s", line, col, what);
 }
 
-static int emit(tlex *lx, int type, size_t off, const char *p, size_t n, ttok **out) {
+static int emit(tlex *lx, int type, size_t off, const char *p, size_t n, ttok **out)
+{
     if (lx->n_tok == lx->cap_tok) {
         size_t cap = lx->cap_tok ? lx->cap_tok * 2 : 256;
         ttok *grown = ht_arena_array(lx->arena, cap, sizeof *grown);
@@ -64,20 +67,23 @@ static int emit(tlex *lx, int type, size_t off, const char *p, size_t n, ttok **
 }
 
 /* Length of the white-space code point at s[i], or 0. */
-static size_t space_at(const tlex *lx, size_t i) {
+static size_t space_at(const tlex *lx, size_t i)
+{
     uint32_t cp;
     if (i >= lx->n) return 0;
     unsigned k = ht_utf8_next(lx->s + i, lx->n - i, &cp);
     return k && tmpl__is_space(cp) ? k : 0;
 }
 
-static size_t skip_space(const tlex *lx, size_t i) {
+static size_t skip_space(const tlex *lx, size_t i)
+{
     for (size_t k; (k = space_at(lx, i)) != 0;) i += k;
     return i;
 }
 
 /* End of s[from..to) without trailing white space. */
-static size_t rstrip(const tlex *lx, size_t from, size_t to) {
+static size_t rstrip(const tlex *lx, size_t from, size_t to)
+{
     while (to > from) {
         size_t i = to - 1;
         while (i > from && ((unsigned char)lx->s[i] & 0xC0) == 0x80) i--;
@@ -87,13 +93,15 @@ static size_t rstrip(const tlex *lx, size_t from, size_t to) {
     return to;
 }
 
-static bool looking_at(const tlex *lx, size_t i, const char *word) {
+static bool looking_at(const tlex *lx, size_t i, const char *word)
+{
     size_t k = strlen(word);
     return lx->n - i >= k && memcmp(lx->s + i, word, k) == 0;
 }
 
 /* Text [from,to) in front of a tag with this sign; `variable`: a "{{" keeps its indentation. */
-static int emit_data(tlex *lx, size_t from, size_t to, char sign, bool variable) {
+static int emit_data(tlex *lx, size_t from, size_t to, char sign, bool variable)
+{
     if (sign == '-') {
         to = rstrip(lx, from, to);
     } else if (sign != '+' && !variable) {
@@ -104,23 +112,27 @@ static int emit_data(tlex *lx, size_t from, size_t to, char sign, bool variable)
     return to > from ? emit(lx, TK_DATA, from, lx->s + from, to - from, NULL) : 0;
 }
 
-static char sign_at(const tlex *lx, size_t i) {
+static char sign_at(const tlex *lx, size_t i)
+{
     return i < lx->n && (lx->s[i] == '-' || lx->s[i] == '+') ? lx->s[i] : 0;
 }
 
 /* After a closing "%}" or "#}" ending at i, which had this sign in front: what else is swallowed. */
-static size_t after_close(const tlex *lx, size_t i, char sign) {
+static size_t after_close(const tlex *lx, size_t i, char sign)
+{
     if (sign == '-') return skip_space(lx, i);
     if (sign != '+' && i < lx->n && lx->s[i] == '\n') return i + 1;
     return i;
 }
 
-static void end_tag(tlex *lx, size_t pos) {
+static void end_tag(tlex *lx, size_t pos)
+{
     lx->pos = pos;
     lx->line_starting = pos > 0 && lx->s[pos - 1] == '\n';
 }
 
-static int lex_comment(tlex *lx, size_t open) {
+static int lex_comment(tlex *lx, size_t open)
+{
     size_t start = open + 2 + (sign_at(lx, open + 2) ? 1 : 0);
     for (size_t i = start; i + 1 < lx->n; i++) {
         if (lx->s[i] != '#' || lx->s[i + 1] != '}') continue;
@@ -133,7 +145,8 @@ static int lex_comment(tlex *lx, size_t open) {
 
 /* Is "{%" at i followed by the word and "%}"? Then *end is past the tag. */
 static bool word_tag(const tlex *lx, size_t i, const char *word, bool end_signs, char *sign,
-                     size_t *end) {
+                     size_t *end)
+{
     if (!looking_at(lx, i, "{%")) return false;
     *sign = sign_at(lx, i + 2);
     size_t j = skip_space(lx, i + 2 + (*sign ? 1 : 0));
@@ -152,7 +165,8 @@ static bool word_tag(const tlex *lx, size_t i, const char *word, bool end_signs,
     return true;
 }
 
-static int lex_raw(tlex *lx, size_t open, size_t start) {
+static int lex_raw(tlex *lx, size_t open, size_t start)
+{
     end_tag(lx, start);
     for (size_t i = start; i < lx->n; i++) {
         char sign;
@@ -165,13 +179,15 @@ static int lex_raw(tlex *lx, size_t open, size_t start) {
     return fail_at(lx, open, "this raw block has no endraw");
 }
 
-static bool is_digit(char c, int base) {
+static bool is_digit(char c, int base)
+{
     if (base <= 10) return c >= '0' && c < '0' + base;
     return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'f');
 }
 
 /* Digits with single underscores between them; returns the position behind. */
-static size_t digits(const tlex *lx, size_t i, int base) {
+static size_t digits(const tlex *lx, size_t i, int base)
+{
     while (i < lx->n) {
         if (is_digit(lx->s[i], base)) {
             i++;
@@ -184,7 +200,8 @@ static size_t digits(const tlex *lx, size_t i, int base) {
     return i;
 }
 
-static int int_value(tlex *lx, size_t from, size_t to, int base, int64_t *out) {
+static int int_value(tlex *lx, size_t from, size_t to, int base, int64_t *out)
+{
     uint64_t v = 0;
     for (size_t i = from; i < to; i++) {
         char c = lx->s[i];
@@ -204,7 +221,8 @@ static int int_value(tlex *lx, size_t from, size_t to, int base, int64_t *out) {
 
 /* The number is plain digits, '.', 'e' and sign: JSON's grammar once leading zeros and underscores
  * are gone, so core's locale-free reader converts it. */
-static int float_value(tlex *lx, size_t from, size_t to, double *out) {
+static int float_value(tlex *lx, size_t from, size_t to, double *out)
+{
     char buf[512];
     size_t n = 0;
     while (from + 1 < to && (lx->s[from] == '0' || lx->s[from] == '_') &&
@@ -222,7 +240,8 @@ static int float_value(tlex *lx, size_t from, size_t to, double *out) {
     return 0;
 }
 
-static int lex_number(tlex *lx) {
+static int lex_number(tlex *lx)
+{
     size_t from = lx->pos, i = digits(lx, from, 10);
     bool after_dot = from > 0 && lx->s[from - 1] == '.';
     size_t j = i;
@@ -250,14 +269,15 @@ static int lex_number(tlex *lx) {
         }
     }
     if (base == 10 && lx->s[from] == '0') {
-        for (i = from; i < lx->n && lx->s[i] == '0'; i++) {}   /* "012" is 0 followed by 12 */
+        for (i = from; i < lx->n && lx->s[i] == '0'; i++) {} /* "012" is 0 followed by 12 */
     }
     HT_TRY(emit(lx, TK_INT, from, lx->s + from, i - from, &t));
     lx->pos = i;
     return int_value(lx, start, i, base, &t->i);
 }
 
-static int hex_escape(tlex *lx, size_t at, unsigned want, size_t end, uint32_t *cp) {
+static int hex_escape(tlex *lx, size_t at, unsigned want, size_t end, uint32_t *cp)
+{
     *cp = 0;
     for (unsigned k = 0; k < want; k++) {
         if (at + k >= end || !is_digit(lx->s[at + k], 16))
@@ -271,7 +291,8 @@ static int hex_escape(tlex *lx, size_t at, unsigned want, size_t end, uint32_t *
 }
 
 /* Decode the escape at s[i] (the backslash) into out; *used is its length in the source. */
-static int unescape(tlex *lx, size_t i, size_t end, char out[4], unsigned *n_out, size_t *used) {
+static int unescape(tlex *lx, size_t i, size_t end, char out[4], unsigned *n_out, size_t *used)
+{
     static const char plain[] = "\\\\''\"\"a\ab\bf\fn\nr\rt\tv\v";
     char c = lx->s[i + 1];
     uint32_t cp = 0;
@@ -300,7 +321,7 @@ static int unescape(tlex *lx, size_t i, size_t end, char out[4], unsigned *n_out
     } else if ((unsigned char)c >= 0x80) {
         return fail_at(lx, i, "a backslash before a non-ASCII character");
     } else {
-        out[0] = '\\';                     /* an unknown escape keeps its backslash */
+        out[0] = '\\'; /* an unknown escape keeps its backslash */
         *used = 1;
         return 0;
     }
@@ -308,7 +329,8 @@ static int unescape(tlex *lx, size_t i, size_t end, char out[4], unsigned *n_out
     return 0;
 }
 
-static int lex_string(tlex *lx) {
+static int lex_string(tlex *lx)
+{
     size_t from = lx->pos, i = from + 1;
     char quote = lx->s[from];
     while (i < lx->n && lx->s[i] != quote) i += lx->s[i] == '\\' ? 2 : 1;
@@ -337,14 +359,18 @@ static int lex_string(tlex *lx) {
     return 0;
 }
 
-static int lex_op(tlex *lx) {
-    static const struct { char s[3]; uint8_t op; } ops[] = {
-        {"//", OP_FLOORDIV}, {"**", OP_POW}, {"==", OP_EQ}, {"!=", OP_NE}, {"<=", OP_LE},
-        {">=", OP_GE}, {"+", OP_ADD}, {"-", OP_SUB}, {"/", OP_DIV}, {"*", OP_MUL}, {"%", OP_MOD},
-        {"~", OP_TILDE}, {"<", OP_LT}, {">", OP_GT}, {"=", OP_ASSIGN}, {".", OP_DOT},
-        {":", OP_COLON}, {"|", OP_PIPE}, {",", OP_COMMA}, {";", OP_SEMI}, {"(", OP_LPAREN},
-        {")", OP_RPAREN}, {"[", OP_LBRACKET}, {"]", OP_RBRACKET}, {"{", OP_LBRACE},
-        {"}", OP_RBRACE}};
+static int lex_op(tlex *lx)
+{
+    static const struct {
+        char s[3];
+        uint8_t op;
+    } ops[] = {{"//", OP_FLOORDIV}, {"**", OP_POW},   {"==", OP_EQ},      {"!=", OP_NE},
+               {"<=", OP_LE},       {">=", OP_GE},    {"+", OP_ADD},      {"-", OP_SUB},
+               {"/", OP_DIV},       {"*", OP_MUL},    {"%", OP_MOD},      {"~", OP_TILDE},
+               {"<", OP_LT},        {">", OP_GT},     {"=", OP_ASSIGN},   {".", OP_DOT},
+               {":", OP_COLON},     {"|", OP_PIPE},   {",", OP_COMMA},    {";", OP_SEMI},
+               {"(", OP_LPAREN},    {")", OP_RPAREN}, {"[", OP_LBRACKET}, {"]", OP_RBRACKET},
+               {"{", OP_LBRACE},    {"}", OP_RBRACE}};
     for (size_t k = 0; k < sizeof ops / sizeof *ops; k++) {
         if (!looking_at(lx, lx->pos, ops[k].s)) continue;
         char c = ops[k].s[0];
@@ -365,13 +391,15 @@ static int lex_op(tlex *lx) {
     return fail_at(lx, lx->pos, "this character has no meaning inside a tag");
 }
 
-static bool is_name(char c, bool first) {
+static bool is_name(char c, bool first)
+{
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
            (!first && is_digit(c, 10));
 }
 
 /* If the tag ends here, *end is the position behind it and what it swallows. */
-static bool tag_ends(const tlex *lx, bool variable, size_t *end) {
+static bool tag_ends(const tlex *lx, bool variable, size_t *end)
+{
     size_t i = lx->pos;
     if (lx->n_stack) return false;
     char sign = sign_at(lx, i);
@@ -383,16 +411,19 @@ static bool tag_ends(const tlex *lx, bool variable, size_t *end) {
     return true;
 }
 
-static int lex_tag(tlex *lx, size_t open, bool variable) {
+static int lex_tag(tlex *lx, size_t open, bool variable)
+{
     HT_TRY(emit(lx, variable ? TK_VAR_BEGIN : TK_BLOCK_BEGIN, open, lx->s + open, 2, NULL));
     lx->pos = open + 2 + (sign_at(lx, open + 2) ? 1 : 0);
     lx->n_stack = 0;
     for (;;) {
         size_t end;
         if (lx->pos >= lx->n)
-            return fail_at(lx, open, variable ? "this '{{' is not closed" : "this '{%' is not closed");
+            return fail_at(lx, open,
+                           variable ? "this '{{' is not closed" : "this '{%' is not closed");
         if (tag_ends(lx, variable, &end)) {
-            HT_TRY(emit(lx, variable ? TK_VAR_END : TK_BLOCK_END, lx->pos, lx->s + lx->pos, 2, NULL));
+            HT_TRY(
+                emit(lx, variable ? TK_VAR_END : TK_BLOCK_END, lx->pos, lx->s + lx->pos, 2, NULL));
             end_tag(lx, end);
             return 0;
         }
@@ -416,7 +447,8 @@ static int lex_tag(tlex *lx, size_t open, bool variable) {
 }
 
 /* One piece of text and the tag behind it, or the last text. */
-static int lex_root(tlex *lx) {
+static int lex_root(tlex *lx)
+{
     size_t from = lx->pos;
     for (size_t i = from; i + 1 < lx->n; i++) {
         if (lx->s[i] != '{') continue;
@@ -436,7 +468,8 @@ static int lex_root(tlex *lx) {
 }
 
 /* Copy with "\r\n" and "\r" as "\n" and without one final newline. */
-static int normalise(tlex *lx, const char *source, size_t n) {
+static int normalise(tlex *lx, const char *source, size_t n)
+{
     char *s = ht_arena_alloc(lx->arena, n + 1);
     if (!s) return HT_FAIL(lx->err, HT_ENOMEM, "chat template: no memory for %zu bytes", n);
     size_t k = 0;
@@ -454,7 +487,8 @@ static int normalise(tlex *lx, const char *source, size_t n) {
     return 0;
 }
 
-int tmpl__lex(ht_arena *arena, const char *source, size_t n, ttok **out, size_t *n_tok, ht_err *e) {
+int tmpl__lex(ht_arena *arena, const char *source, size_t n, ttok **out, size_t *n_tok, ht_err *e)
+{
     tlex lx = {.arena = arena, .err = e, .line = 1, .col = 1, .line_starting = true};
     if (n > TMPL_MAX_SOURCE)
         return HT_FAIL(e, HT_EFORMAT, "chat template: %zu bytes, at most %d are read", n,

@@ -8,7 +8,8 @@
 #define METHOD(name)                                                                               \
     static int name(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
 
-static int text_arg(tctx *cx, tval v, const char *what, const tstr **out) {
+static int text_arg(tctx *cx, tval v, const char *what, const tstr **out)
+{
     if (v.t != TV_STR) return T_TYPE(cx, "%s must be a string, not %s", what, tmpl__type_name(v));
     *out = v.u.s;
     return 0;
@@ -17,7 +18,8 @@ static int text_arg(tctx *cx, tval v, const char *what, const tstr **out) {
 /* ---- strings: case and trim ------------------------------------------------------------------------------- */
 
 #define RECASE(name, how)                                                                          \
-    METHOD(name) {                                                                                 \
+    METHOD(name)                                                                                   \
+    {                                                                                              \
         (void)call, (void)p;                                                                       \
         return tmpl__recase(cx, self.u.s, how, out);                                               \
     }
@@ -26,23 +28,27 @@ RECASE(s_lower, CASE_LOWER)
 RECASE(s_title, CASE_WORDS)
 RECASE(s_capitalize, CASE_CAPITALIZE)
 
-static int strip(tctx *cx, tval self, const tval *p, int sides, tval *out) {
+static int strip(tctx *cx, tval self, const tval *p, int sides, tval *out)
+{
     const tstr *chars = NULL;
     if (tmpl__given(p[0]) && p[0].t != TV_NONE) HT_TRY(text_arg(cx, p[0], "strip: chars", &chars));
     return tmpl__trim(cx, self.u.s, chars, sides, out);
 }
 
-METHOD(s_strip) {
+METHOD(s_strip)
+{
     (void)call;
     return strip(cx, self, p, TRIM_LEFT | TRIM_RIGHT, out);
 }
 
-METHOD(s_lstrip) {
+METHOD(s_lstrip)
+{
     (void)call;
     return strip(cx, self, p, TRIM_LEFT, out);
 }
 
-METHOD(s_rstrip) {
+METHOD(s_rstrip)
+{
     (void)call;
     return strip(cx, self, p, TRIM_RIGHT, out);
 }
@@ -50,14 +56,16 @@ METHOD(s_rstrip) {
 /* ---- strings: searching -------------------------------------------------------------------------------------- */
 
 /* The part of the string that optional start and end arguments leave. */
-static int window(tctx *cx, tval self, tval start, tval end, tval *out) {
+static int window(tctx *cx, tval self, tval start, tval end, tval *out)
+{
     const tval bound[3] = {start, end, {0}};
     *out = self;
     if (!tmpl__given(start) && !tmpl__given(end)) return 0;
     return tmpl__slice(cx, self, bound, out);
 }
 
-static int affix(tctx *cx, const tstr *s, tval want, bool at_end, bool *out) {
+static int affix(tctx *cx, const tstr *s, tval want, bool at_end, bool *out)
+{
     const tstr *w = NULL;
     *out = false;
     if (want.t == TV_TUPLE) {
@@ -72,7 +80,8 @@ static int affix(tctx *cx, const tstr *s, tval want, bool at_end, bool *out) {
     return tmpl__cost_bytes(cx, w->n);
 }
 
-static int has_affix(tctx *cx, tval self, const tval *p, bool at_end, tval *out) {
+static int has_affix(tctx *cx, tval self, const tval *p, bool at_end, tval *out)
+{
     tval part;
     bool yes;
     HT_TRY(window(cx, self, p[1], p[2], &part));
@@ -81,17 +90,20 @@ static int has_affix(tctx *cx, tval self, const tval *p, bool at_end, tval *out)
     return 0;
 }
 
-METHOD(s_startswith) {
+METHOD(s_startswith)
+{
     (void)call;
     return has_affix(cx, self, p, false, out);
 }
 
-METHOD(s_endswith) {
+METHOD(s_endswith)
+{
     (void)call;
     return has_affix(cx, self, p, true, out);
 }
 
-METHOD(s_removeprefix) {
+METHOD(s_removeprefix)
+{
     bool yes;
     (void)call;
     *out = self;
@@ -100,7 +112,8 @@ METHOD(s_removeprefix) {
     return tmpl__str_cut(cx, self.u.s, p[0].u.s->n, self.u.s->n - p[0].u.s->n, out);
 }
 
-METHOD(s_removesuffix) {
+METHOD(s_removesuffix)
+{
     bool yes;
     (void)call;
     *out = self;
@@ -108,7 +121,8 @@ METHOD(s_removesuffix) {
     return yes ? tmpl__str_cut(cx, self.u.s, 0, self.u.s->n - p[0].u.s->n, out) : 0;
 }
 
-static size_t find_last(const tstr *s, const tstr *needle) {
+static size_t find_last(const tstr *s, const tstr *needle)
+{
     if (needle->n > s->n) return SIZE_MAX;
     for (size_t i = s->n - needle->n + 1; i-- > 0;) {
         if (!needle->n || memcmp(s->p + i, needle->p, needle->n) == 0) return i;
@@ -117,7 +131,8 @@ static size_t find_last(const tstr *s, const tstr *needle) {
 }
 
 /* Position in code points of needle, or -1. Only the plain form: a window would shift it. */
-static int search(tctx *cx, tval self, const tval *p, bool last, int64_t *out) {
+static int search(tctx *cx, tval self, const tval *p, bool last, int64_t *out)
+{
     const tstr *needle = NULL;
     HT_TRY(text_arg(cx, p[0], "the text to find", &needle));
     HT_TRY(tmpl__cost_bytes(cx, self.u.s->n + needle->n));
@@ -127,7 +142,8 @@ static int search(tctx *cx, tval self, const tval *p, bool last, int64_t *out) {
     return 0;
 }
 
-static int position(tctx *cx, tval self, const tval *p, bool last, bool must, tval *out) {
+static int position(tctx *cx, tval self, const tval *p, bool last, bool must, tval *out)
+{
     int64_t at;
     HT_TRY(search(cx, self, p, last, &at));
     if (must && at < 0) return T_TYPE(cx, "the substring is not there");
@@ -135,27 +151,32 @@ static int position(tctx *cx, tval self, const tval *p, bool last, bool must, tv
     return 0;
 }
 
-METHOD(s_find) {
+METHOD(s_find)
+{
     (void)call;
     return position(cx, self, p, false, false, out);
 }
 
-METHOD(s_rfind) {
+METHOD(s_rfind)
+{
     (void)call;
     return position(cx, self, p, true, false, out);
 }
 
-METHOD(s_index) {
+METHOD(s_index)
+{
     (void)call;
     return position(cx, self, p, false, true, out);
 }
 
-METHOD(s_rindex) {
+METHOD(s_rindex)
+{
     (void)call;
     return position(cx, self, p, true, true, out);
 }
 
-METHOD(s_count) {
+METHOD(s_count)
+{
     const tstr *needle = NULL;
     int64_t n = 0;
     (void)call;
@@ -173,7 +194,8 @@ METHOD(s_count) {
     return 0;
 }
 
-METHOD(s_replace) {
+METHOD(s_replace)
+{
     const tstr *old = NULL, *new_s = NULL;
     int64_t count;
     (void)call;
@@ -185,14 +207,16 @@ METHOD(s_replace) {
 
 /* ---- strings: splitting and joining ---------------------------------------------------------------------------- */
 
-static int push_cut(tctx *cx, tlist *l, const tstr *s, size_t from, size_t to) {
+static int push_cut(tctx *cx, tlist *l, const tstr *s, size_t from, size_t to)
+{
     tval v;
     HT_TRY(tmpl__str_cut(cx, s, from, to - from, &v));
     return tmpl__list_push(cx, l, v);
 }
 
 /* White space runs separate; none at the ends. From the left, at most `max` cuts. */
-static int split_space(tctx *cx, const tstr *s, int64_t max, tlist *l) {
+static int split_space(tctx *cx, const tstr *s, int64_t max, tlist *l)
+{
     size_t i = 0;
     uint32_t cp;
     for (;;) {
@@ -202,7 +226,8 @@ static int split_space(tctx *cx, const tstr *s, int64_t max, tlist *l) {
         if (i >= s->n) return 0;
         if (max-- == 0) {
             tval rest;
-            const tstr tail = {.p = s->p + i, .n = s->n - i, .m = s->m ? s->m + i : NULL, .in = s->in};
+            const tstr tail = {
+                .p = s->p + i, .n = s->n - i, .m = s->m ? s->m + i : NULL, .in = s->in};
             HT_TRY(tmpl__trim(cx, &tail, NULL, TRIM_RIGHT, &rest));
             return tmpl__list_push(cx, l, rest);
         }
@@ -216,7 +241,8 @@ static int split_space(tctx *cx, const tstr *s, int64_t max, tlist *l) {
     }
 }
 
-static int split_on(tctx *cx, const tstr *s, const tstr *sep, int64_t max, tlist *l) {
+static int split_on(tctx *cx, const tstr *s, const tstr *sep, int64_t max, tlist *l)
+{
     size_t from = 0;
     while (max != 0) {
         size_t at = tmpl__str_find(s, from, sep);
@@ -229,7 +255,8 @@ static int split_on(tctx *cx, const tstr *s, const tstr *sep, int64_t max, tlist
 }
 
 /* The same from the right: pieces are found last to first. */
-static int rsplit_on(tctx *cx, const tstr *s, const tstr *sep, int64_t max, tlist *l) {
+static int rsplit_on(tctx *cx, const tstr *s, const tstr *sep, int64_t max, tlist *l)
+{
     tstr head = *s;
     while (max != 0) {
         size_t at = find_last(&head, sep);
@@ -248,7 +275,8 @@ static int rsplit_on(tctx *cx, const tstr *s, const tstr *sep, int64_t max, tlis
     return 0;
 }
 
-static int split(tctx *cx, tval self, const tval *p, bool right, tval *out) {
+static int split(tctx *cx, tval self, const tval *p, bool right, tval *out)
+{
     const tstr *sep = NULL;
     int64_t max;
     tlist *l;
@@ -257,7 +285,8 @@ static int split(tctx *cx, tval self, const tval *p, bool right, tval *out) {
     HT_TRY(tmpl__cost_bytes(cx, self.u.s->n));
     *out = tmpl__of_list(l);
     if (!tmpl__given(p[0]) || p[0].t == TV_NONE) {
-        if (right && max >= 0) return T_FAIL(cx, HT_EUNSUPPORTED, "rsplit(maxsplit) on white space");
+        if (right && max >= 0)
+            return T_FAIL(cx, HT_EUNSUPPORTED, "rsplit(maxsplit) on white space");
         return split_space(cx, self.u.s, max, l);
     }
     HT_TRY(text_arg(cx, p[0], "split: sep", &sep));
@@ -265,24 +294,28 @@ static int split(tctx *cx, tval self, const tval *p, bool right, tval *out) {
     return right ? rsplit_on(cx, self.u.s, sep, max, l) : split_on(cx, self.u.s, sep, max, l);
 }
 
-METHOD(s_split) {
+METHOD(s_split)
+{
     (void)call;
     return split(cx, self, p, false, out);
 }
 
-METHOD(s_rsplit) {
+METHOD(s_rsplit)
+{
     (void)call;
     return split(cx, self, p, true, out);
 }
 
-METHOD(s_splitlines) {
+METHOD(s_splitlines)
+{
     bool keep;
     (void)call;
     HT_TRY(tmpl__flag(cx, p[0], false, &keep));
     return tmpl__lines(cx, self.u.s, keep, out);
 }
 
-METHOD(s_join) {
+METHOD(s_join)
+{
     tlist *l;
     tsb b = {0};
     (void)call;
@@ -296,7 +329,8 @@ METHOD(s_join) {
     return tmpl__sb_done(cx, &b, out);
 }
 
-METHOD(s_zfill) {
+METHOD(s_zfill)
+{
     int64_t width, have = (int64_t)tmpl__str_len(self.u.s);
     tsb b = {0};
     size_t sign = self.u.s->n && (self.u.s->p[0] == '-' || self.u.s->p[0] == '+') ? 1 : 0;
@@ -317,7 +351,8 @@ enum { CLASS_DIGIT = 1, CLASS_ALPHA = 2 };
 
 /* Not empty and all characters in one of the classes. Outside ASCII Python asks the Unicode
  * database, which this engine does not carry for this purpose. */
-static int all_in(tctx *cx, const tstr *s, int classes, tval *out) {
+static int all_in(tctx *cx, const tstr *s, int classes, tval *out)
+{
     bool all = s->n > 0;
     for (size_t i = 0; i < s->n; i++) {
         char c = s->p[i], low = (char)(c | 32);
@@ -330,22 +365,26 @@ static int all_in(tctx *cx, const tstr *s, int classes, tval *out) {
     return tmpl__cost_bytes(cx, s->n);
 }
 
-METHOD(s_isdigit) {
+METHOD(s_isdigit)
+{
     (void)call, (void)p;
     return all_in(cx, self.u.s, CLASS_DIGIT, out);
 }
 
-METHOD(s_isalpha) {
+METHOD(s_isalpha)
+{
     (void)call, (void)p;
     return all_in(cx, self.u.s, CLASS_ALPHA, out);
 }
 
-METHOD(s_isalnum) {
+METHOD(s_isalnum)
+{
     (void)call, (void)p;
     return all_in(cx, self.u.s, CLASS_DIGIT | CLASS_ALPHA, out);
 }
 
-METHOD(s_isspace) {
+METHOD(s_isspace)
+{
     tval rest;
     (void)call, (void)p;
     HT_TRY(tmpl__trim(cx, self.u.s, NULL, TRIM_LEFT, &rest));
@@ -353,18 +392,26 @@ METHOD(s_isspace) {
     return 0;
 }
 
-METHOD(s_islower) { return tmpl__invoke(cx, tmpl__find_test("lower", 5), "test", self, call, ((void)p, out)); }
-METHOD(s_isupper) { return tmpl__invoke(cx, tmpl__find_test("upper", 5), "test", self, call, ((void)p, out)); }
+METHOD(s_islower)
+{
+    return tmpl__invoke(cx, tmpl__find_test("lower", 5), "test", self, call, ((void)p, out));
+}
+METHOD(s_isupper)
+{
+    return tmpl__invoke(cx, tmpl__find_test("upper", 5), "test", self, call, ((void)p, out));
+}
 
 /* ---- lists and tuples ------------------------------------------------------------------------------------------------ */
 
-METHOD(l_append) {
+METHOD(l_append)
+{
     (void)call;
     *out = tmpl__none();
     return tmpl__list_push(cx, self.u.l, p[0]);
 }
 
-METHOD(l_extend) {
+METHOD(l_extend)
+{
     tlist *more;
     (void)call;
     HT_TRY(tmpl__collect(cx, p[0], &more));
@@ -373,7 +420,8 @@ METHOD(l_extend) {
     return 0;
 }
 
-METHOD(l_insert) {
+METHOD(l_insert)
+{
     tlist *l = self.u.l;
     int64_t at;
     (void)call;
@@ -388,7 +436,8 @@ METHOD(l_insert) {
     return 0;
 }
 
-METHOD(l_pop) {
+METHOD(l_pop)
+{
     tlist *l = self.u.l;
     int64_t at;
     (void)call;
@@ -401,7 +450,8 @@ METHOD(l_pop) {
     return tmpl__cost(cx, l->n / 8);
 }
 
-METHOD(l_index) {
+METHOD(l_index)
+{
     (void)call;
     for (size_t i = 0; i < self.u.l->n; i++) {
         bool same;
@@ -413,7 +463,8 @@ METHOD(l_index) {
     return T_TYPE(cx, "index: the item is not in the list");
 }
 
-METHOD(l_count) {
+METHOD(l_count)
+{
     int64_t n = 0;
     (void)call;
     for (size_t i = 0; i < self.u.l->n; i++) {
@@ -427,7 +478,8 @@ METHOD(l_count) {
 
 /* ---- dicts --------------------------------------------------------------------------------------------------------------- */
 
-METHOD(d_get) {
+METHOD(d_get)
+{
     tpair *pair;
     (void)call;
     HT_TRY(tmpl__dict_find(cx, self.u.o, p[0], &pair));
@@ -435,21 +487,24 @@ METHOD(d_get) {
     return 0;
 }
 
-METHOD(d_items) {
+METHOD(d_items)
+{
     tval gen;
     (void)p;
     HT_TRY(tmpl__f_items(cx, self, call, p, &gen));
     return tmpl__gen_new(cx, gen.u.g->l, TV_VIEW, "dict_items", out);
 }
 
-METHOD(d_keys) {
+METHOD(d_keys)
+{
     tlist *l;
     (void)call, (void)p;
     HT_TRY(tmpl__collect(cx, self, &l));
     return tmpl__gen_new(cx, l, TV_VIEW, "dict_keys", out);
 }
 
-METHOD(d_values) {
+METHOD(d_values)
+{
     tlist *l;
     (void)call, (void)p;
     HT_TRY(tmpl__list_new(cx, self.u.o->n, &l));
@@ -457,7 +512,8 @@ METHOD(d_values) {
     return tmpl__gen_new(cx, l, TV_VIEW, "dict_values", out);
 }
 
-METHOD(d_pop) {
+METHOD(d_pop)
+{
     tdict *o = self.u.o;
     tpair *pair;
     (void)call;
@@ -473,7 +529,8 @@ METHOD(d_pop) {
     return 0;
 }
 
-METHOD(d_setdefault) {
+METHOD(d_setdefault)
+{
     tpair *pair;
     (void)call;
     HT_TRY(tmpl__dict_find(cx, self.u.o, p[0], &pair));
@@ -482,7 +539,8 @@ METHOD(d_setdefault) {
 }
 
 /* update(mapping, key=value...). */
-METHOD(d_update) {
+METHOD(d_update)
+{
     (void)p;
     if (call->n_arg > 1) return T_TYPE(cx, "update takes at most one argument");
     if (call->n_arg && call->arg[0].t != TV_DICT)
@@ -500,7 +558,8 @@ METHOD(d_update) {
     return 0;
 }
 
-METHOD(d_copy) {
+METHOD(d_copy)
+{
     tdict *o;
     (void)call, (void)p;
     HT_TRY(tmpl__dict_new(cx, self.u.o->n, &o));
@@ -567,11 +626,13 @@ static const tbuiltin dict_methods[] = {
     {.name = "values", .fn = d_values},
     {.name = NULL}};
 
-int tmpl__method(tctx *cx, tval self, const char *p, size_t n, tval *out, bool *found) {
-    const tbuiltin *t = self.t == TV_STR ? str_methods
-                      : self.t == TV_LIST ? list_methods
-                      : self.t == TV_TUPLE ? tuple_methods
-                      : self.t == TV_DICT ? dict_methods : NULL;
+int tmpl__method(tctx *cx, tval self, const char *p, size_t n, tval *out, bool *found)
+{
+    const tbuiltin *t = self.t == TV_STR     ? str_methods
+                        : self.t == TV_LIST  ? list_methods
+                        : self.t == TV_TUPLE ? tuple_methods
+                        : self.t == TV_DICT  ? dict_methods
+                                             : NULL;
     *found = false;
     while (t && t->name && (strlen(t->name) != n || memcmp(t->name, p, n) != 0)) t++;
     if (!t || !t->name) return 0;

@@ -7,12 +7,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int too_big(tctx *cx) { return T_FAIL(cx, HT_EUNSUPPORTED, "integers beyond 64 bits"); }
-static int div_zero(tctx *cx) { return T_TYPE(cx, "division by zero"); }
+static int too_big(tctx *cx)
+{
+    return T_FAIL(cx, HT_EUNSUPPORTED, "integers beyond 64 bits");
+}
+static int div_zero(tctx *cx)
+{
+    return T_TYPE(cx, "division by zero");
+}
 
 /* ---- integers ----------------------------------------------------------------------------------------- */
 
-static int int_pow(tctx *cx, int64_t a, int64_t b, tval *out) {
+static int int_pow(tctx *cx, int64_t a, int64_t b, tval *out)
+{
     int64_t r = 1;
     if (b < 0) {
         if (!a) return div_zero(cx);
@@ -23,7 +30,7 @@ static int int_pow(tctx *cx, int64_t a, int64_t b, tval *out) {
         *out = tmpl__int(b == 0 ? 1 : a == -1 && b % 2 == 0 ? 1 : a);
         return 0;
     }
-    for (; b > 0; b--) {               /* |a| >= 2: overflows within 63 rounds */
+    for (; b > 0; b--) { /* |a| >= 2: overflows within 63 rounds */
         if (__builtin_mul_overflow(r, a, &r)) return too_big(cx);
     }
     *out = tmpl__int(r);
@@ -31,8 +38,9 @@ static int int_pow(tctx *cx, int64_t a, int64_t b, tval *out) {
 }
 
 /* Floor division and modulo with the divisor's sign. b is not 0. */
-static int int_divmod(tctx *cx, int64_t a, int64_t b, bool want_mod, tval *out) {
-    if (b == -1) {                     /* INT64_MIN / -1 traps */
+static int int_divmod(tctx *cx, int64_t a, int64_t b, bool want_mod, tval *out)
+{
+    if (b == -1) { /* INT64_MIN / -1 traps */
         int64_t q;
         if (want_mod) {
             *out = tmpl__int(0);
@@ -51,7 +59,8 @@ static int int_divmod(tctx *cx, int64_t a, int64_t b, bool want_mod, tval *out) 
     return 0;
 }
 
-static int int_op(tctx *cx, int op, int64_t a, int64_t b, tval *out) {
+static int int_op(tctx *cx, int op, int64_t a, int64_t b, tval *out)
+{
     int64_t r = 0;
     bool over = false;
     switch (op) {
@@ -74,7 +83,8 @@ static int int_op(tctx *cx, int op, int64_t a, int64_t b, tval *out) {
 
 /* ---- floats -------------------------------------------------------------------------------------------- */
 
-static int float_divmod(tctx *cx, double a, double b, bool want_mod, tval *out) {
+static int float_divmod(tctx *cx, double a, double b, bool want_mod, tval *out)
+{
     if (b == 0) return div_zero(cx);
     double r = fmod(a, b), q = (a - r) / b;
     if (r != 0 && (r < 0) != (b < 0)) {
@@ -88,12 +98,13 @@ static int float_divmod(tctx *cx, double a, double b, bool want_mod, tval *out) 
         return 0;
     }
     double f = floor(q);
-    if (q - f > 0.5) f += 1;           /* (a - r) / b is integral up to rounding */
+    if (q - f > 0.5) f += 1; /* (a - r) / b is integral up to rounding */
     *out = tmpl__float(q == 0 ? copysign(0.0, a / b) : f);
     return 0;
 }
 
-static int float_op(tctx *cx, int op, double a, double b, tval *out) {
+static int float_op(tctx *cx, int op, double a, double b, tval *out)
+{
     double r = 0;
     switch (op) {
     case OP_ADD: r = a + b; break;
@@ -117,7 +128,8 @@ static int float_op(tctx *cx, int op, double a, double b, tval *out) {
 
 /* ---- sequences ------------------------------------------------------------------------------------------- */
 
-static int repeat(tctx *cx, tval seq, int64_t times, tval *out) {
+static int repeat(tctx *cx, tval seq, int64_t times, tval *out)
+{
     if (times < 0) times = 0;
     if (seq.t == TV_STR) {
         tsb b = {0};
@@ -137,7 +149,8 @@ static int repeat(tctx *cx, tval seq, int64_t times, tval *out) {
     return 0;
 }
 
-static int add_sequences(tctx *cx, tval a, tval b, tval *out) {
+static int add_sequences(tctx *cx, tval a, tval b, tval *out)
+{
     if (a.t == TV_STR) {
         tsb sb = {0};
         HT_TRY(tmpl__markup_ok(cx, a, b));
@@ -156,15 +169,21 @@ static int add_sequences(tctx *cx, tval a, tval b, tval *out) {
     return 0;
 }
 
-static bool is_sequence(tval v) { return v.t == TV_STR || v.t == TV_LIST || v.t == TV_TUPLE; }
+static bool is_sequence(tval v)
+{
+    return v.t == TV_STR || v.t == TV_LIST || v.t == TV_TUPLE;
+}
 
-static const char *op_text(int op) {
-    static const char *const text[] = {[OP_ADD] = "+", [OP_SUB] = "-", [OP_MUL] = "*", [OP_DIV] = "/",
-                                       [OP_FLOORDIV] = "//", [OP_MOD] = "%", [OP_POW] = "**"};
+static const char *op_text(int op)
+{
+    static const char *const text[] = {
+        [OP_ADD] = "+",       [OP_SUB] = "-", [OP_MUL] = "*", [OP_DIV] = "/",
+        [OP_FLOORDIV] = "//", [OP_MOD] = "%", [OP_POW] = "**"};
     return text[op];
 }
 
-int tmpl__binary(tctx *cx, int op, tval a, tval b, tval *out) {
+int tmpl__binary(tctx *cx, int op, tval a, tval b, tval *out)
+{
     if (op == OP_MOD && a.t == TV_STR)
         return T_FAIL(cx, HT_EUNSUPPORTED, "formatting with the %% operator");
     if (a.t == TV_UNDEF || b.t == TV_UNDEF) {
@@ -190,7 +209,8 @@ int tmpl__binary(tctx *cx, int op, tval a, tval b, tval *out) {
 
 /* ---- reading and rounding ------------------------------------------------------------------------------------ */
 
-static tstr stripped(const tstr *s) {
+static tstr stripped(const tstr *s)
+{
     tstr r = *s;
     uint32_t cp;
     while (r.n) {
@@ -208,7 +228,8 @@ static tstr stripped(const tstr *s) {
     return r;
 }
 
-static unsigned digit_value(char c) {
+static unsigned digit_value(char c)
+{
     if (c >= '0' && c <= '9') return (unsigned)(c - '0');
     if ((c | 32) >= 'a' && (c | 32) <= 'z') return (unsigned)((c | 32) - 'a' + 10);
     return 99;
@@ -216,7 +237,8 @@ static unsigned digit_value(char c) {
 
 /* int(text, base): white space around, a sign, an optional 0x/0o/0b that fits the base, digits with
  * single underscores. *ok false: not a number. */
-int tmpl__parse_int(tctx *cx, const tstr *text, int base, bool *ok, int64_t *out) {
+int tmpl__parse_int(tctx *cx, const tstr *text, int base, bool *ok, int64_t *out)
+{
     tstr s = stripped(text);
     size_t i = 0;
     uint64_t v = 0;
@@ -231,7 +253,7 @@ int tmpl__parse_int(tctx *cx, const tstr *text, int base, bool *ok, int64_t *out
         if (b && (base == b || base == 0)) {
             base = b;
             i += 2;
-            digit_before = true;       /* an underscore may follow the prefix */
+            digit_before = true; /* an underscore may follow the prefix */
         }
     }
     if (base == 0) return T_FAIL(cx, HT_EUNSUPPORTED, "int() with base 0");
@@ -256,7 +278,8 @@ int tmpl__parse_int(tctx *cx, const tstr *text, int base, bool *ok, int64_t *out
 }
 
 /* Copy s without underscores between digits into buf when it has the form of a decimal number. */
-static bool float_shape(const tstr *s, char *buf, size_t cap) {
+static bool float_shape(const tstr *s, char *buf, size_t cap)
+{
     size_t i = 0, n = 0, digits = 0;
     bool dot = false, exp = false;
     if (s->n + 1 > cap) return false;
@@ -266,7 +289,8 @@ static bool float_shape(const tstr *s, char *buf, size_t cap) {
         bool prev_digit = n && buf[n - 1] >= '0' && buf[n - 1] <= '9';
         if (c >= '0' && c <= '9') {
             digits++;
-        } else if (c == '_' && prev_digit && i + 1 < s->n && s->p[i + 1] >= '0' && s->p[i + 1] <= '9') {
+        } else if (c == '_' && prev_digit && i + 1 < s->n && s->p[i + 1] >= '0' &&
+                   s->p[i + 1] <= '9') {
             continue;
         } else if (c == '.' && !dot && !exp) {
             dot = true;
@@ -282,7 +306,8 @@ static bool float_shape(const tstr *s, char *buf, size_t cap) {
     return digits > 0;
 }
 
-static bool word_is(const tstr *s, const char *word) {
+static bool word_is(const tstr *s, const char *word)
+{
     if (s->n != strlen(word)) return false;
     for (size_t i = 0; i < s->n; i++) {
         if ((s->p[i] | 32) != word[i]) return false;
@@ -290,7 +315,8 @@ static bool word_is(const tstr *s, const char *word) {
     return true;
 }
 
-int tmpl__parse_float(tctx *cx, const tstr *text, bool *ok, double *out) {
+int tmpl__parse_float(tctx *cx, const tstr *text, bool *ok, double *out)
+{
     char buf[512];
     tstr s = stripped(text), t = s;
     *ok = true;
@@ -314,7 +340,8 @@ int tmpl__parse_float(tctx *cx, const tstr *text, bool *ok, double *out) {
 
 /* round(v, digits) of Python for floats: decimal rounding of the exact value, ties to even. printf
  * rounds the exact binary value that way, so it does the work. */
-int tmpl__round(tctx *cx, tval v, int64_t digits, tval *out) {
+int tmpl__round(tctx *cx, tval v, int64_t digits, tval *out)
+{
     char buf[400];
     if (!tmpl__is_number(v)) return T_TYPE(cx, "rounding a %s", tmpl__type_name(v));
     double d = tmpl__as_double(v);

@@ -1,19 +1,21 @@
 /* parse.c - statements of a template, and the helpers both parser files share. A construct that Jinja
  * has and this engine does not is HT_EUNSUPPORTED at its line and column; text that Jinja would not
  * accept either is HT_EFORMAT. Neighbours: lex.c (tokens), expr.c (expressions), exec.c (reader). */
-#include "tmpl/eval.h"
 #include "core/hash.h"
+#include "tmpl/eval.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 /* ---- shared helpers ------------------------------------------------------------------------------ */
 
-int tmpl__oom(tparse *ps) {
+int tmpl__oom(tparse *ps)
+{
     return HT_FAIL(ps->err, HT_ENOMEM, "chat template: no memory for the parsed form");
 }
 
-int tmpl__syntax(tparse *ps, const ttok *at, int code, const char *where, const char *fmt, ...) {
+int tmpl__syntax(tparse *ps, const ttok *at, int code, const char *where, const char *fmt, ...)
+{
     char what[180];
     va_list ap;
     va_start(ap, fmt);
@@ -23,7 +25,8 @@ int tmpl__syntax(tparse *ps, const ttok *at, int code, const char *where, const 
                       at->col, code == HT_EUNSUPPORTED ? "not supported: " : "", what);
 }
 
-tnode *tmpl__node(tparse *ps, int kind, const ttok *at) {
+tnode *tmpl__node(tparse *ps, int kind, const ttok *at)
+{
     tnode *n = ht_arena_alloc(ps->arena, sizeof *n);
     if (!n) return NULL;
     n->kind = (uint8_t)kind;
@@ -32,7 +35,8 @@ tnode *tmpl__node(tparse *ps, int kind, const ttok *at) {
     return n;
 }
 
-int tmpl__seal(tparse *ps, tnode *n) {
+int tmpl__seal(tparse *ps, tnode *n)
+{
     unsigned h = 0;
     const tnode *fixed[3] = {n->a, n->b, n->c};
     for (int i = 0; i < 3; i++) {
@@ -49,7 +53,8 @@ int tmpl__seal(tparse *ps, tnode *n) {
     return 0;
 }
 
-int tmpl__push(tparse *ps, tnodes *list, tnode *n) {
+int tmpl__push(tparse *ps, tnodes *list, tnode *n)
+{
     if (list->n == list->cap) {
         size_t cap = list->cap ? list->cap * 2 : 4;
         tnode **at = ht_arena_array(ps->arena, cap, sizeof *at);
@@ -62,7 +67,8 @@ int tmpl__push(tparse *ps, tnodes *list, tnode *n) {
     return 0;
 }
 
-static int grow_names(tparse *ps) {
+static int grow_names(tparse *ps)
+{
     size_t cap = ps->cap_names ? ps->cap_names * 2 : 128;
     const tname **at = ht_arena_array(ps->arena, cap, sizeof *at);
     if (!at) return tmpl__oom(ps);
@@ -77,7 +83,8 @@ static int grow_names(tparse *ps) {
     return 0;
 }
 
-const tname *tmpl__intern(tparse *ps, const char *p, size_t n) {
+const tname *tmpl__intern(tparse *ps, const char *p, size_t n)
+{
     if (ps->n_names * 2 >= ps->cap_names && grow_names(ps)) return NULL;
     uint64_t hash = ht_hash64(p, n);
     size_t k = (size_t)hash & (ps->cap_names - 1);
@@ -96,32 +103,38 @@ const tname *tmpl__intern(tparse *ps, const char *p, size_t n) {
     return name;
 }
 
-bool tmpl__is_op(const tparse *ps, int op) {
+bool tmpl__is_op(const tparse *ps, int op)
+{
     return ps->tok->type == TK_OP && ps->tok->op == op;
 }
 
-static bool tok_is(const ttok *t, const char *word) {
+static bool tok_is(const ttok *t, const char *word)
+{
     size_t n = strlen(word);
     return t->type == TK_NAME && t->n == n && memcmp(t->p, word, n) == 0;
 }
 
-bool tmpl__is_name(const tparse *ps, const char *word) {
+bool tmpl__is_name(const tparse *ps, const char *word)
+{
     return tok_is(ps->tok, word);
 }
 
-bool tmpl__skip_op(tparse *ps, int op) {
+bool tmpl__skip_op(tparse *ps, int op)
+{
     if (!tmpl__is_op(ps, op)) return false;
     ps->tok++;
     return true;
 }
 
-bool tmpl__skip_name(tparse *ps, const char *word) {
+bool tmpl__skip_name(tparse *ps, const char *word)
+{
     if (!tmpl__is_name(ps, word)) return false;
     ps->tok++;
     return true;
 }
 
-const char *tmpl__tok_text(const ttok *t, char buf[48]) {
+const char *tmpl__tok_text(const ttok *t, char buf[48])
+{
     if (t->type == TK_EOF) return "the end of the template";
     if (t->type == TK_BLOCK_END || t->type == TK_VAR_END) return "the end of the tag";
     if (t->type == TK_STR) return "a string";
@@ -131,14 +144,16 @@ const char *tmpl__tok_text(const ttok *t, char buf[48]) {
     return buf;
 }
 
-int tmpl__expect_op(tparse *ps, int op, const char *what) {
+int tmpl__expect_op(tparse *ps, int op, const char *what)
+{
     char buf[48];
     if (tmpl__skip_op(ps, op)) return 0;
     return T_SYNTAX(ps, ps->tok, HT_EFORMAT, "expected %s, found %s", what,
                     tmpl__tok_text(ps->tok, buf));
 }
 
-int tmpl__expect_name(tparse *ps, const ttok **out, const char *what) {
+int tmpl__expect_name(tparse *ps, const ttok **out, const char *what)
+{
     char buf[48];
     if (ps->tok->type != TK_NAME)
         return T_SYNTAX(ps, ps->tok, HT_EFORMAT, "expected %s, found %s", what,
@@ -151,7 +166,8 @@ int tmpl__expect_name(tparse *ps, const ttok **out, const char *what) {
 
 static int parse_body(tparse *ps, const ttok *open, const char *const *ends, tnode **out);
 
-static int expect_end(tparse *ps) {
+static int expect_end(tparse *ps)
+{
     char buf[48];
     if (ps->tok->type != TK_BLOCK_END)
         return T_SYNTAX(ps, ps->tok, HT_EFORMAT, "expected the end of the tag, found %s",
@@ -161,30 +177,35 @@ static int expect_end(tparse *ps) {
 }
 
 /* A body up to one of `ends`, of which the name is left as the current token. */
-static int parse_until(tparse *ps, const ttok *open, const char *const *ends, tnode **out) {
+static int parse_until(tparse *ps, const ttok *open, const char *const *ends, tnode **out)
+{
     HT_TRY(expect_end(ps));
     return parse_body(ps, open, ends, out);
 }
 
-static int parse_to(tparse *ps, const ttok *open, const char *end, tnode **out) {
+static int parse_to(tparse *ps, const ttok *open, const char *end, tnode **out)
+{
     const char *const ends[] = {end, NULL};
     HT_TRY(parse_until(ps, open, ends, out));
     ps->tok++;
     return 0;
 }
 
-static int new_stmt(tparse *ps, int kind, const ttok *at, tnode **out) {
+static int new_stmt(tparse *ps, int kind, const ttok *at, tnode **out)
+{
     *out = tmpl__node(ps, kind, at);
     return *out ? 0 : tmpl__oom(ps);
 }
 
-static int set_kids(tparse *ps, tnode *n, const tnodes *kids) {
+static int set_kids(tparse *ps, tnode *n, const tnodes *kids)
+{
     n->kid = kids->at;
     n->n_kid = (uint32_t)kids->n;
     return tmpl__seal(ps, n);
 }
 
-static int parse_if(tparse *ps, const ttok *at, tnode **out) {
+static int parse_if(tparse *ps, const ttok *at, tnode **out)
+{
     static const char *const ends[] = {"elif", "else", "endif", NULL};
     tnodes kids = {0};
     tnode *cond, *body;
@@ -204,7 +225,8 @@ static int parse_if(tparse *ps, const ttok *at, tnode **out) {
     return set_kids(ps, *out, &kids);
 }
 
-static int parse_for(tparse *ps, const ttok *at, tnode **out) {
+static int parse_for(tparse *ps, const ttok *at, tnode **out)
+{
     static const char *const ends[] = {"else", "endfor", NULL};
     tnodes kids = {0};
     tnode *body, *other = NULL;
@@ -229,7 +251,8 @@ static int parse_for(tparse *ps, const ttok *at, tnode **out) {
     return set_kids(ps, *out, &kids);
 }
 
-static int parse_set(tparse *ps, const ttok *at, tnode **out) {
+static int parse_set(tparse *ps, const ttok *at, tnode **out)
+{
     HT_TRY(new_stmt(ps, N_SET, at, out));
     HT_TRY(tmpl__parse_target(ps, NULL, true, &(*out)->a));
     if (tmpl__skip_op(ps, OP_ASSIGN)) {
@@ -243,7 +266,8 @@ static int parse_set(tparse *ps, const ttok *at, tnode **out) {
 }
 
 /* "(a, b=1)" into node->kid. */
-static int parse_params(tparse *ps, tnode *node) {
+static int parse_params(tparse *ps, tnode *node)
+{
     tnodes kids = {0};
     bool defaults = false;
     HT_TRY(tmpl__expect_op(ps, OP_LPAREN, "'('"));
@@ -271,7 +295,8 @@ static int parse_params(tparse *ps, tnode *node) {
 }
 
 /* The body of a macro or call block: its own function, so no loop of outside can be left from it. */
-static int parse_function(tparse *ps, const ttok *at, const char *end, tnode *node) {
+static int parse_function(tparse *ps, const ttok *at, const char *end, tnode *node)
+{
     unsigned loops = ps->loops;
     uint8_t uses = ps->uses;
     ps->loops = 0;
@@ -283,7 +308,8 @@ static int parse_function(tparse *ps, const ttok *at, const char *end, tnode *no
     return tmpl__seal(ps, node);
 }
 
-static int parse_macro(tparse *ps, const ttok *at, tnode **out) {
+static int parse_macro(tparse *ps, const ttok *at, tnode **out)
+{
     const ttok *name = NULL;
     HT_TRY(new_stmt(ps, N_MACRO, at, out));
     HT_TRY(tmpl__expect_name(ps, &name, "the name of the macro"));
@@ -293,7 +319,8 @@ static int parse_macro(tparse *ps, const ttok *at, tnode **out) {
     return parse_function(ps, at, "endmacro", *out);
 }
 
-static int parse_call_block(tparse *ps, const ttok *at, tnode **out) {
+static int parse_call_block(tparse *ps, const ttok *at, tnode **out)
+{
     HT_TRY(new_stmt(ps, N_CALLBLOCK, at, out));
     if (tmpl__is_op(ps, OP_LPAREN)) HT_TRY(parse_params(ps, *out));
     HT_TRY(tmpl__parse_expr(ps, true, &(*out)->a));
@@ -301,14 +328,16 @@ static int parse_call_block(tparse *ps, const ttok *at, tnode **out) {
     return parse_function(ps, at, "endcall", *out);
 }
 
-static int parse_filter_block(tparse *ps, const ttok *at, tnode **out) {
+static int parse_filter_block(tparse *ps, const ttok *at, tnode **out)
+{
     HT_TRY(new_stmt(ps, N_FILTERBLOCK, at, out));
     HT_TRY(tmpl__parse_filters(ps, &(*out)->b));
     HT_TRY(parse_to(ps, at, "endfilter", &(*out)->c));
     return tmpl__seal(ps, *out);
 }
 
-static int parse_with(tparse *ps, const ttok *at, tnode **out) {
+static int parse_with(tparse *ps, const ttok *at, tnode **out)
+{
     tnodes kids = {0};
     HT_TRY(new_stmt(ps, N_WITH, at, out));
     while (ps->tok->type != TK_BLOCK_END) {
@@ -325,31 +354,40 @@ static int parse_with(tparse *ps, const ttok *at, tnode **out) {
 }
 
 /* "generation" marks the assistant's text for training; rendering ignores it. */
-static int parse_generation(tparse *ps, const ttok *at, tnode **out) {
+static int parse_generation(tparse *ps, const ttok *at, tnode **out)
+{
     HT_TRY(new_stmt(ps, N_SCOPE, at, out));
     return parse_function(ps, at, "endgeneration", *out);
 }
 
-static int parse_jump(tparse *ps, const ttok *at, tnode **out) {
+static int parse_jump(tparse *ps, const ttok *at, tnode **out)
+{
     HT_TRY(new_stmt(ps, tok_is(at, "break") ? N_BREAK : N_CONTINUE, at, out));
     if (!ps->loops) return T_SYNTAX(ps, at, HT_EFORMAT, "%.8s outside a loop", at->p);
     return tmpl__seal(ps, *out);
 }
 
-static int parse_print_tag(tparse *ps, const ttok *at, tnode **out) {
+static int parse_print_tag(tparse *ps, const ttok *at, tnode **out)
+{
     HT_TRY(new_stmt(ps, N_PRINT, at, out));
     HT_TRY(tmpl__parse_tuple(ps, true, NULL, &(*out)->a));
     return tmpl__seal(ps, *out);
 }
 
-static int parse_statement(tparse *ps, tnode **out) {
-    static const struct { const char *word; int (*parse)(tparse *, const ttok *, tnode **); } tags[] = {
-        {"if", parse_if}, {"for", parse_for}, {"set", parse_set}, {"macro", parse_macro},
-        {"call", parse_call_block}, {"filter", parse_filter_block}, {"with", parse_with},
-        {"generation", parse_generation}, {"break", parse_jump}, {"continue", parse_jump},
-        {"print", parse_print_tag}};
-    static const char *const foreign[] = {"block", "extends", "include", "import", "from",
-                                          "autoescape", "do", "trans", "pluralize", "debug", NULL};
+static int parse_statement(tparse *ps, tnode **out)
+{
+    static const struct {
+        const char *word;
+        int (*parse)(tparse *, const ttok *, tnode **);
+    } tags[] = {{"if", parse_if},           {"for", parse_for},
+                {"set", parse_set},         {"macro", parse_macro},
+                {"call", parse_call_block}, {"filter", parse_filter_block},
+                {"with", parse_with},       {"generation", parse_generation},
+                {"break", parse_jump},      {"continue", parse_jump},
+                {"print", parse_print_tag}};
+    static const char *const foreign[] = {"block",     "extends",    "include", "import",
+                                          "from",      "autoescape", "do",      "trans",
+                                          "pluralize", "debug",      NULL};
     const ttok *name = NULL;
     char buf[48];
     HT_TRY(tmpl__expect_name(ps, &name, "the name of a tag"));
@@ -365,7 +403,8 @@ static int parse_statement(tparse *ps, tnode **out) {
     return T_SYNTAX(ps, name, HT_EFORMAT, "unknown tag %s", tmpl__tok_text(name, buf));
 }
 
-static int text_node(tparse *ps, const ttok *t, tnode **out) {
+static int text_node(tparse *ps, const ttok *t, tnode **out)
+{
     tstr *s = ht_arena_alloc(ps->arena, sizeof *s);
     *out = tmpl__node(ps, N_TEXT, t);
     if (!s || !*out) return tmpl__oom(ps);
@@ -376,7 +415,8 @@ static int text_node(tparse *ps, const ttok *t, tnode **out) {
     return tmpl__seal(ps, *out);
 }
 
-static int print_node(tparse *ps, tnode **out) {
+static int print_node(tparse *ps, tnode **out)
+{
     const ttok *at = ps->tok++;
     char buf[48];
     HT_TRY(new_stmt(ps, N_PRINT, at, out));
@@ -389,7 +429,8 @@ static int print_node(tparse *ps, tnode **out) {
 }
 
 /* Statements up to a tag named in ends (left as the current token), or to the end when ends is NULL. */
-static int parse_body(tparse *ps, const ttok *open, const char *const *ends, tnode **out) {
+static int parse_body(tparse *ps, const ttok *open, const char *const *ends, tnode **out)
+{
     tnodes kids = {0};
     tnode *one;
     HT_TRY(new_stmt(ps, N_BODY, ps->tok, out));
@@ -420,7 +461,8 @@ static int parse_body(tparse *ps, const ttok *open, const char *const *ends, tno
 
 /* ---- entry ------------------------------------------------------------------------------------------- */
 
-static int intern_own_names(tparse *ps, ht_tmpl *t) {
+static int intern_own_names(tparse *ps, ht_tmpl *t)
+{
     t->loop = tmpl__intern(ps, "loop", 4);
     t->caller = tmpl__intern(ps, "caller", 6);
     t->varargs = tmpl__intern(ps, "varargs", 7);
@@ -428,7 +470,8 @@ static int intern_own_names(tparse *ps, ht_tmpl *t) {
     return t->loop && t->caller && t->varargs && t->kwargs ? 0 : tmpl__oom(ps);
 }
 
-int ht_tmpl_parse(ht_tmpl **out, const char *source, size_t n, ht_err *e) {
+int ht_tmpl_parse(ht_tmpl **out, const char *source, size_t n, ht_err *e)
+{
     ht_arena *arena;
     HT_TRY(ht_arena_new(&arena, (size_t)256 << 20, e));
     tparse ps = {.arena = arena, .err = e};
@@ -452,6 +495,7 @@ int ht_tmpl_parse(ht_tmpl **out, const char *source, size_t n, ht_err *e) {
     return 0;
 }
 
-void ht_tmpl_free(ht_tmpl *t) {
+void ht_tmpl_free(ht_tmpl *t)
+{
     if (t) ht_arena_free(t->arena);
 }

@@ -11,13 +11,15 @@
 static const size_t DEFAULT_OUTPUT = (size_t)64 << 20;
 static const uint64_t DEFAULT_STEPS = 10000000;
 
-static int set_var(tctx *cx, const char *name, tval v) {
+static int set_var(tctx *cx, const char *name, tval v)
+{
     tval key;
     HT_TRY(tmpl__str_new(cx, name, strlen(name), false, &key));
     return tmpl__dict_set(cx, cx->vars, key, v);
 }
 
-static int set_text(tctx *cx, const char *name, const char *text) {
+static int set_text(tctx *cx, const char *name, const char *text)
+{
     tval v;
     if (!text) text = "";
     HT_TRY(tmpl__str_new(cx, text, strlen(text), false, &v));
@@ -26,35 +28,41 @@ static int set_text(tctx *cx, const char *name, const char *text) {
 
 /* What the caller does not give is undefined, not none: some published templates iterate over
  * `tools` without asking. */
-static int set_json(tctx *cx, const char *name, const ht_json *j, tval *out) {
+static int set_json(tctx *cx, const char *name, const ht_json *j, tval *out)
+{
     if (!j) return 0;
     HT_TRY(tmpl__from_json(cx, j, true, out));
     return set_var(cx, name, *out);
 }
 
-static bool known_role(const tstr *s) {
-    static const char *const roles[] = {"system", "user", "assistant", "tool", "developer", "function",
-                                        "ipython", "model", "tool_results", "tool_response"};
+static bool known_role(const tstr *s)
+{
+    static const char *const roles[] = {"system",       "user",         "assistant", "tool",
+                                        "developer",    "function",     "ipython",   "model",
+                                        "tool_results", "tool_response"};
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
         if (tmpl__str_is(s, roles[i])) return true;
     }
     return false;
 }
 
-static int clear_roles(tctx *cx, tval messages) {
+static int clear_roles(tctx *cx, tval messages)
+{
     if (messages.t != TV_LIST) return 0;
     for (size_t i = 0; i < messages.u.l->n; i++) {
         tval m = messages.u.l->at[i];
         for (size_t k = 0; m.t == TV_DICT && k < m.u.o->n; k++) {
             tpair *p = &m.u.o->at[k];
-            if (!tmpl__str_is(p->k.u.s, "role") || p->v.t != TV_STR || !known_role(p->v.u.s)) continue;
+            if (!tmpl__str_is(p->k.u.s, "role") || p->v.t != TV_STR || !known_role(p->v.u.s))
+                continue;
             HT_TRY(tmpl__str_new(cx, p->v.u.s->p, p->v.u.s->n, false, &p->v));
         }
     }
     return 0;
 }
 
-static int set_kwargs(tctx *cx, const ht_json *kwargs) {
+static int set_kwargs(tctx *cx, const ht_json *kwargs)
+{
     static const char *const taken[] = {"messages", "tools", "documents", "add_generation_prompt"};
     if (!kwargs) return 0;
     if (kwargs->type != HT_JOBJ)
@@ -74,7 +82,8 @@ static int set_kwargs(tctx *cx, const ht_json *kwargs) {
     return 0;
 }
 
-static int set_vars(tctx *cx, const ht_tmpl_args *args) {
+static int set_vars(tctx *cx, const ht_tmpl_args *args)
+{
     tval messages, v;
     if (!args->messages || args->messages->type != HT_JARR)
         return HT_FAIL(cx->err, HT_EARG, "chat template: messages must be a JSON array");
@@ -90,14 +99,16 @@ static int set_vars(tctx *cx, const ht_tmpl_args *args) {
 }
 
 /* End of the run of equal marks that starts at i. */
-static size_t run_end(const tsb *b, size_t i) {
+static size_t run_end(const tsb *b, size_t i)
+{
     size_t j = i + 1;
     if (!b->m) return b->n;
     while (j < b->n && b->m[j] == b->m[i]) j++;
     return j;
 }
 
-static int make_segs(tctx *cx, const tsb *b, const char *text, ht_tmpl_seg **segs, size_t *n_segs) {
+static int make_segs(tctx *cx, const tsb *b, const char *text, ht_tmpl_seg **segs, size_t *n_segs)
+{
     size_t n = 0;
     for (size_t i = 0; i < b->n; i = run_end(b, i)) n++;
     *segs = ht_arena_array(cx->arena, n, sizeof **segs);
@@ -113,13 +124,15 @@ static int make_segs(tctx *cx, const tsb *b, const char *text, ht_tmpl_seg **seg
 }
 
 int ht_tmpl_render(const ht_tmpl *t, const ht_tmpl_args *args, ht_arena *arena, ht_buf *out,
-                   ht_tmpl_seg **segs, size_t *n_segs, ht_err *e) {
+                   ht_tmpl_seg **segs, size_t *n_segs, ht_err *e)
+{
     tsb text = {0};
     tctx cx = {.tmpl = t, .arena = arena, .err = e, .out = &text, .now_unix = args->now_unix};
     cx.max_steps = args->max_steps ? args->max_steps : DEFAULT_STEPS;
     cx.max_output = args->max_output ? args->max_output : DEFAULT_OUTPUT;
     /* every text is at most max_output long; room for a few of them and their marks */
-    cx.max_mem = cx.max_output > (SIZE_MAX >> 4) ? SIZE_MAX : cx.max_output * 8 + ((size_t)64 << 20);
+    cx.max_mem =
+        cx.max_output > (SIZE_MAX >> 4) ? SIZE_MAX : cx.max_output * 8 + ((size_t)64 << 20);
     HT_TRY(tmpl__push_scope(&cx));
     HT_TRY(set_vars(&cx, args));
     HT_TRY(tmpl__exec(&cx, t->root));

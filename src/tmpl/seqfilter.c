@@ -5,7 +5,8 @@
 
 /* ---- attribute paths: "a.b.0" ---------------------------------------------------------------------------- */
 
-static int path_part(tctx *cx, const char *p, size_t n, tval *out) {
+static int path_part(tctx *cx, const char *p, size_t n, tval *out)
+{
     int64_t i = 0;
     bool digits = n > 0 && n < 10;
     for (size_t k = 0; k < n && digits; k++) {
@@ -17,7 +18,8 @@ static int path_part(tctx *cx, const char *p, size_t n, tval *out) {
     return 0;
 }
 
-int tmpl__attr_path(tctx *cx, tval item, tval path, tval dflt, tval *out) {
+static int attr_path(tctx *cx, tval item, tval path, tval dflt, tval *out)
+{
     *out = item;
     if (path.t == TV_MISSING || path.t == TV_NONE) return 0;
     if (path.t != TV_STR) return tmpl__item(cx, item, path, out);
@@ -34,14 +36,16 @@ int tmpl__attr_path(tctx *cx, tval item, tval path, tval dflt, tval *out) {
     return 0;
 }
 
-static int fold_case(tctx *cx, bool sensitive, tval *v) {
+static int fold_case(tctx *cx, bool sensitive, tval *v)
+{
     if (sensitive || v->t != TV_STR) return 0;
     return tmpl__recase(cx, v->u.s, CASE_LOWER, v);
 }
 
 /* ---- plain ---------------------------------------------------------------------------------------------------- */
 
-int tmpl__f_list(tctx *cx, tval self, const tcall *call, const tval *p, tval *out) {
+int tmpl__f_list(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
+{
     tlist *l;
     (void)call, (void)p;
     HT_TRY(tmpl__collect(cx, self, &l));
@@ -49,7 +53,8 @@ int tmpl__f_list(tctx *cx, tval self, const tcall *call, const tval *p, tval *ou
     return 0;
 }
 
-int tmpl__f_items(tctx *cx, tval self, const tcall *call, const tval *p, tval *out) {
+int tmpl__f_items(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
+{
     tlist *l;
     (void)call, (void)p;
     HT_TRY(tmpl__list_new(cx, 0, &l));
@@ -65,10 +70,11 @@ int tmpl__f_items(tctx *cx, tval self, const tcall *call, const tval *p, tval *o
     return tmpl__gen_new(cx, l, TV_GEN, "generator", out);
 }
 
-int tmpl__f_first(tctx *cx, tval self, const tcall *call, const tval *p, tval *out) {
+int tmpl__f_first(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
+{
     tlist *l;
     (void)call, (void)p;
-    if (self.t == TV_GEN) {            /* takes one item and leaves the rest */
+    if (self.t == TV_GEN) { /* takes one item and leaves the rest */
         tgen *g = self.u.g;
         *out = g->pos < g->l->n ? g->l->at[g->pos++] : tmpl__undef("first of an empty sequence");
         return 0;
@@ -78,7 +84,8 @@ int tmpl__f_first(tctx *cx, tval self, const tcall *call, const tval *p, tval *o
     return 0;
 }
 
-int tmpl__f_last(tctx *cx, tval self, const tcall *call, const tval *p, tval *out) {
+int tmpl__f_last(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
+{
     tlist *l;
     (void)call, (void)p;
     if (self.t == TV_GEN) return T_TYPE(cx, "last of a generator");
@@ -87,7 +94,8 @@ int tmpl__f_last(tctx *cx, tval self, const tcall *call, const tval *p, tval *ou
     return 0;
 }
 
-static void reverse_list(tlist *l) {
+static void reverse_list(tlist *l)
+{
     for (size_t i = 0, j = l->n; i + 1 < j; i++) {
         tval t = l->at[i];
         l->at[i] = l->at[--j];
@@ -95,7 +103,8 @@ static void reverse_list(tlist *l) {
     }
 }
 
-int tmpl__f_reverse(tctx *cx, tval self, const tcall *call, const tval *p, tval *out) {
+int tmpl__f_reverse(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
+{
     tlist *l;
     (void)call, (void)p;
     if (self.t == TV_STR) {
@@ -111,7 +120,8 @@ int tmpl__f_reverse(tctx *cx, tval self, const tcall *call, const tval *p, tval 
     return tmpl__gen_new(cx, l, TV_GEN, "iterator", out);
 }
 
-int tmpl__f_join(tctx *cx, tval self, const tcall *call, const tval *p, tval *out) {
+int tmpl__f_join(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
+{
     tlist *l;
     tsb b = {0};
     tval sep;
@@ -121,13 +131,14 @@ int tmpl__f_join(tctx *cx, tval self, const tcall *call, const tval *p, tval *ou
     for (size_t i = 0; i < l->n; i++) {
         tval v;
         if (i && tmpl__given(p[0])) HT_TRY(tmpl__sb_val(cx, &b, sep));
-        HT_TRY(tmpl__attr_path(cx, l->at[i], p[1], (tval){0}, &v));
+        HT_TRY(attr_path(cx, l->at[i], p[1], (tval){0}, &v));
         HT_TRY(tmpl__write_str(cx, &b, v));
     }
     return tmpl__sb_done(cx, &b, out);
 }
 
-int tmpl__f_sum(tctx *cx, tval self, const tcall *call, const tval *p, tval *out) {
+int tmpl__f_sum(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
+{
     tlist *l;
     (void)call;
     HT_TRY(tmpl__collect(cx, self, &l));
@@ -135,7 +146,7 @@ int tmpl__f_sum(tctx *cx, tval self, const tcall *call, const tval *p, tval *out
     if (out->t == TV_STR) return T_TYPE(cx, "sum cannot add strings: use join");
     for (size_t i = 0; i < l->n; i++) {
         tval v, sum;
-        HT_TRY(tmpl__attr_path(cx, l->at[i], p[0], (tval){0}, &v));
+        HT_TRY(attr_path(cx, l->at[i], p[0], (tval){0}, &v));
         HT_TRY(tmpl__binary(cx, OP_ADD, *out, v, &sum));
         *out = sum;
     }
@@ -144,7 +155,8 @@ int tmpl__f_sum(tctx *cx, tval self, const tcall *call, const tval *p, tval *out
 
 /* ---- map and select --------------------------------------------------------------------------------------------- */
 
-static const tval *find_kw(const tcall *call, const char *name) {
+static const tval *find_kw(const tcall *call, const char *name)
+{
     for (size_t i = 0; i < call->n_kw; i++) {
         if (call->kw[i]->n == strlen(name) && memcmp(call->kw[i]->p, name, call->kw[i]->n) == 0)
             return &call->kwv[i];
@@ -152,7 +164,8 @@ static const tval *find_kw(const tcall *call, const char *name) {
     return NULL;
 }
 
-int tmpl__f_map(tctx *cx, tval self, const tcall *call, const tval *p, tval *out) {
+int tmpl__f_map(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
+{
     const tval *attr = call->n_arg ? NULL : find_kw(call, "attribute");
     const tval *dflt = find_kw(call, "default");
     const tbuiltin *fn = NULL;
@@ -163,20 +176,23 @@ int tmpl__f_map(tctx *cx, tval self, const tcall *call, const tval *p, tval *out
     HT_TRY(tmpl__list_new(cx, 0, &dst));
     HT_TRY(tmpl__truth(cx, self, &truth));
     if (!truth) return tmpl__gen_new(cx, dst, TV_GEN, "generator", out);
-    if (attr && call->n_kw != (dflt ? 2U : 1U)) return T_TYPE(cx, "map: unexpected keyword argument");
+    if (attr && call->n_kw != (dflt ? 2U : 1U))
+        return T_TYPE(cx, "map: unexpected keyword argument");
     if (!attr) {
-        if (!call->n_arg || call->arg[0].t != TV_STR) return T_TYPE(cx, "map needs the name of a filter");
+        if (!call->n_arg || call->arg[0].t != TV_STR)
+            return T_TYPE(cx, "map needs the name of a filter");
         const tstr *name = call->arg[0].u.s;
         fn = tmpl__find_filter(name->p, name->n);
         if (!fn)
-            return T_FAIL(cx, HT_EUNSUPPORTED, "filter '%.*s' in map", (int)(name->n & 63), name->p);
+            return T_FAIL(cx, HT_EUNSUPPORTED, "filter '%.*s' in map", (int)(name->n & 63),
+                          name->p);
         rest.arg++;
         rest.n_arg--;
     }
     HT_TRY(tmpl__collect(cx, self, &src));
     for (size_t i = 0; i < src->n; i++) {
         tval v;
-        HT_TRY(attr ? tmpl__attr_path(cx, src->at[i], *attr, dflt ? *dflt : (tval){0}, &v)
+        HT_TRY(attr ? attr_path(cx, src->at[i], *attr, dflt ? *dflt : (tval){0}, &v)
                     : tmpl__invoke(cx, fn, "filter", src->at[i], &rest, &v));
         HT_TRY(tmpl__list_push(cx, dst, v));
     }
@@ -184,7 +200,8 @@ int tmpl__f_map(tctx *cx, tval self, const tcall *call, const tval *p, tval *out
 }
 
 /* select, reject and their attr forms: keep items whose test gives `keep`. */
-static int choose(tctx *cx, tval self, const tcall *call, bool by_attr, bool keep, tval *out) {
+static int choose(tctx *cx, tval self, const tcall *call, bool by_attr, bool keep, tval *out)
+{
     const tbuiltin *test = NULL;
     size_t off = by_attr ? 1 : 0;
     tcall rest = *call;
@@ -204,7 +221,7 @@ static int choose(tctx *cx, tval self, const tcall *call, bool by_attr, bool kee
     HT_TRY(tmpl__collect(cx, self, &src));
     for (size_t i = 0; i < src->n; i++) {
         tval v = src->at[i], verdict;
-        if (by_attr) HT_TRY(tmpl__attr_path(cx, src->at[i], call->arg[0], (tval){0}, &v));
+        if (by_attr) HT_TRY(attr_path(cx, src->at[i], call->arg[0], (tval){0}, &v));
         verdict = v;
         if (test) HT_TRY(tmpl__invoke(cx, test, "test", v, &rest, &verdict));
         HT_TRY(tmpl__truth(cx, verdict, &truth));
@@ -213,22 +230,26 @@ static int choose(tctx *cx, tval self, const tcall *call, bool by_attr, bool kee
     return tmpl__gen_new(cx, dst, TV_GEN, "generator", out);
 }
 
-int tmpl__f_select(tctx *cx, tval self, const tcall *call, const tval *p, tval *out) {
+int tmpl__f_select(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
+{
     (void)p;
     return choose(cx, self, call, false, true, out);
 }
 
-int tmpl__f_reject(tctx *cx, tval self, const tcall *call, const tval *p, tval *out) {
+int tmpl__f_reject(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
+{
     (void)p;
     return choose(cx, self, call, false, false, out);
 }
 
-int tmpl__f_selectattr(tctx *cx, tval self, const tcall *call, const tval *p, tval *out) {
+int tmpl__f_selectattr(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
+{
     (void)p;
     return choose(cx, self, call, true, true, out);
 }
 
-int tmpl__f_rejectattr(tctx *cx, tval self, const tcall *call, const tval *p, tval *out) {
+int tmpl__f_rejectattr(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
+{
     (void)p;
     return choose(cx, self, call, true, false, out);
 }
@@ -236,7 +257,8 @@ int tmpl__f_rejectattr(tctx *cx, tval self, const tcall *call, const tval *p, tv
 /* ---- order -------------------------------------------------------------------------------------------------------- */
 
 /* Sort key of one item: a list with one value for each comma-separated path. */
-static int sort_key(tctx *cx, tval item, tval path, bool sensitive, tval *out) {
+static int sort_key(tctx *cx, tval item, tval path, bool sensitive, tval *out)
+{
     tlist *key;
     HT_TRY(tmpl__list_new(cx, 1, &key));
     *out = tmpl__of_list(key);
@@ -246,7 +268,7 @@ static int sort_key(tctx *cx, tval item, tval path, bool sensitive, tval *out) {
         const char *comma = n > from ? memchr(path.u.s->p + from, ',', n - from) : NULL;
         size_t to = comma ? (size_t)(comma - path.u.s->p) : n;
         if (path.t == TV_STR) HT_TRY(tmpl__str_cut(cx, path.u.s, from, to - from, &part));
-        HT_TRY(tmpl__attr_path(cx, item, part, (tval){0}, &v));
+        HT_TRY(attr_path(cx, item, part, (tval){0}, &v));
         HT_TRY(fold_case(cx, sensitive, &v));
         HT_TRY(tmpl__list_push(cx, key, v));
         if (!comma) return 0;
@@ -254,7 +276,8 @@ static int sort_key(tctx *cx, tval item, tval path, bool sensitive, tval *out) {
     }
 }
 
-int tmpl__f_sort(tctx *cx, tval self, const tcall *call, const tval *p, tval *out) {
+int tmpl__f_sort(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
+{
     tlist *l, *keys;
     bool reverse, sensitive;
     (void)call;
@@ -272,13 +295,15 @@ int tmpl__f_sort(tctx *cx, tval self, const tcall *call, const tval *p, tval *ou
     return 0;
 }
 
-int tmpl__f_dictsort(tctx *cx, tval self, const tcall *call, const tval *p, tval *out) {
+int tmpl__f_dictsort(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
+{
     tlist *keys;
     tval items, pairs;
     bool sensitive, reverse;
     size_t by = 0;
     (void)call;
-    if (self.t != TV_DICT) return T_TYPE(cx, "dictsort needs a mapping, not %s", tmpl__type_name(self));
+    if (self.t != TV_DICT)
+        return T_TYPE(cx, "dictsort needs a mapping, not %s", tmpl__type_name(self));
     HT_TRY(tmpl__flag(cx, p[0], false, &sensitive));
     HT_TRY(tmpl__flag(cx, p[2], false, &reverse));
     if (tmpl__given(p[1])) {
@@ -300,7 +325,8 @@ int tmpl__f_dictsort(tctx *cx, tval self, const tcall *call, const tval *p, tval
     return 0;
 }
 
-int tmpl__f_unique(tctx *cx, tval self, const tcall *call, const tval *p, tval *out) {
+int tmpl__f_unique(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
+{
     tlist *src, *dst;
     tdict *seen;
     bool sensitive;
@@ -312,7 +338,7 @@ int tmpl__f_unique(tctx *cx, tval self, const tcall *call, const tval *p, tval *
     for (size_t i = 0; i < src->n; i++) {
         tval key;
         size_t before = seen->n;
-        HT_TRY(tmpl__attr_path(cx, src->at[i], p[1], (tval){0}, &key));
+        HT_TRY(attr_path(cx, src->at[i], p[1], (tval){0}, &key));
         HT_TRY(fold_case(cx, sensitive, &key));
         HT_TRY(tmpl__dict_set(cx, seen, key, tmpl__none()));
         if (seen->n != before) HT_TRY(tmpl__list_push(cx, dst, src->at[i]));
@@ -321,7 +347,8 @@ int tmpl__f_unique(tctx *cx, tval self, const tcall *call, const tval *p, tval *
 }
 
 /* The first item that no other beats. */
-static int extreme(tctx *cx, tval self, const tval *p, bool want_max, tval *out) {
+static int extreme(tctx *cx, tval self, const tval *p, bool want_max, tval *out)
+{
     tlist *l;
     tval best = {0};
     bool sensitive;
@@ -331,7 +358,7 @@ static int extreme(tctx *cx, tval self, const tval *p, bool want_max, tval *out)
     for (size_t i = 0; i < l->n; i++) {
         tval key;
         bool better = i == 0;
-        HT_TRY(tmpl__attr_path(cx, l->at[i], p[1], (tval){0}, &key));
+        HT_TRY(attr_path(cx, l->at[i], p[1], (tval){0}, &key));
         HT_TRY(fold_case(cx, sensitive, &key));
         if (i) HT_TRY(tmpl__order(cx, want_max ? OP_GT : OP_LT, key, best, &better));
         if (!better) continue;
@@ -341,12 +368,14 @@ static int extreme(tctx *cx, tval self, const tval *p, bool want_max, tval *out)
     return 0;
 }
 
-int tmpl__f_max(tctx *cx, tval self, const tcall *call, const tval *p, tval *out) {
+int tmpl__f_max(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
+{
     (void)call;
     return extreme(cx, self, p, true, out);
 }
 
-int tmpl__f_min(tctx *cx, tval self, const tcall *call, const tval *p, tval *out) {
+int tmpl__f_min(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
+{
     (void)call;
     return extreme(cx, self, p, false, out);
 }

@@ -4,37 +4,77 @@
 #include <math.h>
 #include <string.h>
 
-#define TEST(name)                                                                                 \
-    static int name(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
+#define TEST(name)   static int name(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
 #define ANSWER(expr) ((void)cx, (void)call, (void)p, *out = tmpl__bool(expr), 0)
 
-TEST(t_defined) { return ANSWER(self.t != TV_UNDEF); }
-TEST(t_undefined) { return ANSWER(self.t == TV_UNDEF); }
-TEST(t_none) { return ANSWER(self.t == TV_NONE); }
-TEST(t_boolean) { return ANSWER(self.t == TV_BOOL); }
-TEST(t_true) { return ANSWER(self.t == TV_BOOL && self.u.b); }
-TEST(t_false) { return ANSWER(self.t == TV_BOOL && !self.u.b); }
-TEST(t_integer) { return ANSWER(self.t == TV_INT); }
-TEST(t_float) { return ANSWER(self.t == TV_FLOAT); }
-TEST(t_number) { return ANSWER(tmpl__is_number(self)); }
-TEST(t_string) { return ANSWER(self.t == TV_STR); }
-TEST(t_mapping) { return ANSWER(self.t == TV_DICT); }
-TEST(t_escaped) { return ANSWER(self.safe); }
+TEST(t_defined)
+{
+    return ANSWER(self.t != TV_UNDEF);
+}
+TEST(t_undefined)
+{
+    return ANSWER(self.t == TV_UNDEF);
+}
+TEST(t_none)
+{
+    return ANSWER(self.t == TV_NONE);
+}
+TEST(t_boolean)
+{
+    return ANSWER(self.t == TV_BOOL);
+}
+TEST(t_true)
+{
+    return ANSWER(self.t == TV_BOOL && self.u.b);
+}
+TEST(t_false)
+{
+    return ANSWER(self.t == TV_BOOL && !self.u.b);
+}
+TEST(t_integer)
+{
+    return ANSWER(self.t == TV_INT);
+}
+TEST(t_float)
+{
+    return ANSWER(self.t == TV_FLOAT);
+}
+TEST(t_number)
+{
+    return ANSWER(tmpl__is_number(self));
+}
+TEST(t_string)
+{
+    return ANSWER(self.t == TV_STR);
+}
+TEST(t_mapping)
+{
+    return ANSWER(self.t == TV_DICT);
+}
+TEST(t_escaped)
+{
+    return ANSWER(self.safe);
+}
 
 /* Undefined iterates as nothing, so it counts as iterable and as a sequence. */
-TEST(t_iterable) {
+TEST(t_iterable)
+{
     return ANSWER(self.t == TV_UNDEF || (self.t >= TV_STR && self.t <= TV_LOOP && self.t != TV_NS));
 }
 
-TEST(t_sequence) {
-    return ANSWER(self.t == TV_UNDEF || (self.t >= TV_STR && self.t <= TV_RANGE && self.t != TV_NS));
+TEST(t_sequence)
+{
+    return ANSWER(self.t == TV_UNDEF ||
+                  (self.t >= TV_STR && self.t <= TV_RANGE && self.t != TV_NS));
 }
 
-TEST(t_callable) {
+TEST(t_callable)
+{
     return ANSWER(self.t == TV_UNDEF || self.t >= TV_LOOP);
 }
 
-static int remainder_is(tctx *cx, tval v, tval divisor, int64_t want, tval *out) {
+static int remainder_is(tctx *cx, tval v, tval divisor, int64_t want, tval *out)
+{
     tval rest;
     bool same;
     HT_TRY(tmpl__binary(cx, OP_MOD, v, divisor, &rest));
@@ -43,24 +83,28 @@ static int remainder_is(tctx *cx, tval v, tval divisor, int64_t want, tval *out)
     return 0;
 }
 
-TEST(t_odd) {
+TEST(t_odd)
+{
     (void)call, (void)p;
     return remainder_is(cx, self, tmpl__int(2), 1, out);
 }
 
-TEST(t_even) {
+TEST(t_even)
+{
     (void)call, (void)p;
     return remainder_is(cx, self, tmpl__int(2), 0, out);
 }
 
-TEST(t_divisibleby) {
+TEST(t_divisibleby)
+{
     (void)call;
     return remainder_is(cx, self, p[0], 0, out);
 }
 
 /* str.islower / isupper: some letter has case, and all that do have this one. Letters without a
  * case mapping count as caseless. */
-static int all_case(tctx *cx, tval v, bool upper, tval *out) {
+static int all_case(tctx *cx, tval v, bool upper, tval *out)
+{
     tval s;
     bool any = false, all = true;
     HT_TRY(tmpl__to_str(cx, v, &s));
@@ -79,17 +123,20 @@ static int all_case(tctx *cx, tval v, bool upper, tval *out) {
     return 0;
 }
 
-TEST(t_lower) {
+TEST(t_lower)
+{
     (void)call, (void)p;
     return all_case(cx, self, false, out);
 }
 
-TEST(t_upper) {
+TEST(t_upper)
+{
     (void)call, (void)p;
     return all_case(cx, self, true, out);
 }
 
-TEST(t_eq) {
+TEST(t_eq)
+{
     bool same;
     (void)call;
     HT_TRY(tmpl__equal(cx, self, p[0], &same));
@@ -97,40 +144,47 @@ TEST(t_eq) {
     return 0;
 }
 
-TEST(t_ne) {
+TEST(t_ne)
+{
     HT_TRY(t_eq(cx, self, call, p, out));
     out->u.b = !out->u.b;
     return 0;
 }
 
-static int ordered(tctx *cx, int op, tval a, tval b, tval *out) {
+static int ordered(tctx *cx, int op, tval a, tval b, tval *out)
+{
     bool truth;
     HT_TRY(tmpl__order(cx, op, a, b, &truth));
     *out = tmpl__bool(truth);
     return 0;
 }
 
-TEST(t_gt) {
+TEST(t_gt)
+{
     (void)call;
     return ordered(cx, OP_GT, self, p[0], out);
 }
 
-TEST(t_ge) {
+TEST(t_ge)
+{
     (void)call;
     return ordered(cx, OP_GE, self, p[0], out);
 }
 
-TEST(t_lt) {
+TEST(t_lt)
+{
     (void)call;
     return ordered(cx, OP_LT, self, p[0], out);
 }
 
-TEST(t_le) {
+TEST(t_le)
+{
     (void)call;
     return ordered(cx, OP_LE, self, p[0], out);
 }
 
-TEST(t_in) {
+TEST(t_in)
+{
     bool has;
     (void)call;
     HT_TRY(tmpl__contains(cx, p[0], self, &has));
@@ -140,7 +194,8 @@ TEST(t_in) {
 
 /* "is" of Python. Whether equal strings or numbers are one object is the interpreter's whim, so only
  * the singletons and containers have an answer. */
-TEST(t_sameas) {
+TEST(t_sameas)
+{
     bool single = self.t == TV_NONE || self.t == TV_BOOL;
     (void)call;
     if (self.t != p[0].t) {
@@ -154,7 +209,8 @@ TEST(t_sameas) {
     return 0;
 }
 
-static int known(tctx *cx, tval self, bool filter, tval *out) {
+static int known(tctx *cx, tval self, bool filter, tval *out)
+{
     (void)cx;
     if (self.t != TV_STR) {
         *out = tmpl__bool(false);
@@ -166,12 +222,14 @@ static int known(tctx *cx, tval self, bool filter, tval *out) {
     return 0;
 }
 
-TEST(t_filter) {
+TEST(t_filter)
+{
     (void)call, (void)p;
     return known(cx, self, true, out);
 }
 
-TEST(t_test) {
+TEST(t_test)
+{
     (void)call, (void)p;
     return known(cx, self, false, out);
 }
@@ -219,7 +277,8 @@ static const tbuiltin tests[] = {
     {.name = "upper", .fn = t_upper},
 };
 
-const tbuiltin *tmpl__find_test(const char *p, size_t n) {
+const tbuiltin *tmpl__find_test(const char *p, size_t n)
+{
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
         if (strlen(tests[i].name) == n && memcmp(tests[i].name, p, n) == 0) return &tests[i];
     }

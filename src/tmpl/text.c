@@ -9,7 +9,8 @@
 /* ---- builders --------------------------------------------------------------------------------------- */
 
 /* Room for n more bytes; marks are made when a byte that differs arrives. */
-static int reserve(tctx *cx, tsb *b, size_t n, bool mixed) {
+static int reserve(tctx *cx, tsb *b, size_t n, bool mixed)
+{
     size_t need;
     if (!ht_add_ok(b->n, n, &need) || need > cx->max_output)
         return T_FAIL(cx, HT_ENOMEM, "text longer than %zu bytes", cx->max_output);
@@ -33,7 +34,8 @@ static int reserve(tctx *cx, tsb *b, size_t n, bool mixed) {
     return tmpl__cost_bytes(cx, n);
 }
 
-int tmpl__sb_add(tctx *cx, tsb *b, const char *p, size_t n, bool in) {
+int tmpl__sb_add(tctx *cx, tsb *b, const char *p, size_t n, bool in)
+{
     if (!n) return 0;
     if (!b->n) b->in = in;
     HT_TRY(reserve(cx, b, n, b->in != in));
@@ -43,11 +45,13 @@ int tmpl__sb_add(tctx *cx, tsb *b, const char *p, size_t n, bool in) {
     return 0;
 }
 
-int tmpl__sb_lit(tctx *cx, tsb *b, const char *s) {
+int tmpl__sb_lit(tctx *cx, tsb *b, const char *s)
+{
     return tmpl__sb_add(cx, b, s, strlen(s), false);
 }
 
-int tmpl__sb_str(tctx *cx, tsb *b, const tstr *s, size_t from, size_t n) {
+int tmpl__sb_str(tctx *cx, tsb *b, const tstr *s, size_t from, size_t n)
+{
     if (!s->m) return tmpl__sb_add(cx, b, s->p + from, n, s->in);
     if (!n) return 0;
     HT_TRY(reserve(cx, b, n, true));
@@ -57,11 +61,13 @@ int tmpl__sb_str(tctx *cx, tsb *b, const tstr *s, size_t from, size_t n) {
     return 0;
 }
 
-int tmpl__sb_val(tctx *cx, tsb *b, tval str) {
+int tmpl__sb_val(tctx *cx, tsb *b, tval str)
+{
     return tmpl__sb_str(cx, b, str.u.s, 0, str.u.s->n);
 }
 
-int tmpl__sb_done(tctx *cx, tsb *b, tval *out) {
+int tmpl__sb_done(tctx *cx, tsb *b, tval *out)
+{
     tstr *s;
     T_NEW(cx, s, 1);
     *s = (tstr){.p = b->p ? b->p : "", .n = b->n, .m = b->m, .in = b->in};
@@ -69,7 +75,8 @@ int tmpl__sb_done(tctx *cx, tsb *b, tval *out) {
     return 0;
 }
 
-int tmpl__str_new(tctx *cx, const char *p, size_t n, bool in, tval *out) {
+int tmpl__str_new(tctx *cx, const char *p, size_t n, bool in, tval *out)
+{
     tstr *s;
     T_NEW(cx, s, 1);
     *s = (tstr){.p = p, .n = n, .in = in};
@@ -77,7 +84,8 @@ int tmpl__str_new(tctx *cx, const char *p, size_t n, bool in, tval *out) {
     return 0;
 }
 
-int tmpl__str_cut(tctx *cx, const tstr *src, size_t from, size_t n, tval *out) {
+int tmpl__str_cut(tctx *cx, const tstr *src, size_t from, size_t n, tval *out)
+{
     tstr *s;
     T_NEW(cx, s, 1);
     *s = (tstr){.p = src->p + from, .n = n, .m = src->m ? src->m + from : NULL, .in = src->in};
@@ -87,29 +95,35 @@ int tmpl__str_cut(tctx *cx, const tstr *src, size_t from, size_t n, tval *out) {
 
 /* ---- looking ------------------------------------------------------------------------------------------ */
 
-bool tmpl__str_eq(const tstr *a, const tstr *b) {
+bool tmpl__str_eq(const tstr *a, const tstr *b)
+{
     return a->n == b->n && (!a->n || memcmp(a->p, b->p, a->n) == 0);
 }
 
-bool tmpl__str_is(const tstr *s, const char *word) {
+bool tmpl__str_is(const tstr *s, const char *word)
+{
     return s->n == strlen(word) && memcmp(s->p, word, s->n) == 0;
 }
 
-bool tmpl__str_marked(const tstr *s) {
+bool tmpl__str_marked(const tstr *s)
+{
     return s->m ? memchr(s->m, 1, s->n) != NULL : s->in && s->n;
 }
 
-bool tmpl__mark_at(const tstr *s, size_t i) {
+bool tmpl__mark_at(const tstr *s, size_t i)
+{
     return s->m ? s->m[i] != 0 : s->in;
 }
 
-size_t tmpl__str_len(const tstr *s) {
+size_t tmpl__str_len(const tstr *s)
+{
     size_t n = 0;
     for (size_t i = 0; i < s->n; i++) n += ((unsigned char)s->p[i] & 0xC0) != 0x80;
     return n;
 }
 
-size_t tmpl__str_off(const tstr *s, size_t cp) {
+size_t tmpl__str_off(const tstr *s, size_t cp)
+{
     size_t i = 0;
     while (i < s->n && cp) {
         i++;
@@ -121,7 +135,8 @@ size_t tmpl__str_off(const tstr *s, size_t cp) {
 
 /* memchr on the first byte, then compare: the worst case is quadratic, so callers charge steps for
  * it through tmpl__cost_bytes(needle) per candidate in replace and count; needles here are short. */
-size_t tmpl__str_find(const tstr *hay, size_t from, const tstr *needle) {
+size_t tmpl__str_find(const tstr *hay, size_t from, const tstr *needle)
+{
     if (!needle->n) return from <= hay->n ? from : SIZE_MAX;
     while (from < hay->n && hay->n - from >= needle->n) {
         const char *hit = memchr(hay->p + from, needle->p[0], hay->n - from - needle->n + 1);
@@ -133,7 +148,8 @@ size_t tmpl__str_find(const tstr *hay, size_t from, const tstr *needle) {
     return SIZE_MAX;
 }
 
-bool tmpl__is_space(uint32_t cp) {
+bool tmpl__is_space(uint32_t cp)
+{
     return (cp >= 9 && cp <= 13) || (cp >= 0x1C && cp <= 0x20) || cp == 0x85 || cp == 0xA0 ||
            cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200A) || cp == 0x2028 || cp == 0x2029 ||
            cp == 0x202F || cp == 0x205F || cp == 0x3000;
@@ -141,13 +157,15 @@ bool tmpl__is_space(uint32_t cp) {
 
 /* ---- trimming ------------------------------------------------------------------------------------------- */
 
-static bool in_set(const tstr *chars, const char *p, unsigned k, uint32_t cp) {
+static bool in_set(const tstr *chars, const char *p, unsigned k, uint32_t cp)
+{
     if (!chars) return tmpl__is_space(cp);
     const tstr one = {.p = p, .n = k};
-    return tmpl__str_find(chars, 0, &one) != SIZE_MAX;    /* UTF-8 is self-synchronising */
+    return tmpl__str_find(chars, 0, &one) != SIZE_MAX; /* UTF-8 is self-synchronising */
 }
 
-int tmpl__trim(tctx *cx, const tstr *s, const tstr *chars, int sides, tval *out) {
+int tmpl__trim(tctx *cx, const tstr *s, const tstr *chars, int sides, tval *out)
+{
     size_t from = 0, to = s->n;
     uint32_t cp;
     HT_TRY(tmpl__cost_bytes(cx, s->n));
@@ -173,13 +191,15 @@ enum { SIGMA = 0x3A3, SMALL_SIGMA = 0x3C3, FINAL_SIGMA = 0x3C2 };
 
 /* Python's rule for a capital sigma: final when a cased letter is before it and none follows,
  * with the characters that do not interrupt a word skipped. */
-static bool is_final_sigma(const tstr *s, size_t at, size_t k) {
+static bool is_final_sigma(const tstr *s, size_t at, size_t k)
+{
     static const char skip[] = "'.:^`\xC2\xAD";
     uint32_t cp;
     size_t i = at;
     bool before = false;
     while (i > 0) {
-        do i--; while (i > 0 && ((unsigned char)s->p[i] & 0xC0) == 0x80);
+        do i--;
+        while (i > 0 && ((unsigned char)s->p[i] & 0xC0) == 0x80);
         unsigned len = ht_utf8_next(s->p + i, s->n - i, &cp);
         if (len == 1 && strchr(skip, s->p[i]) && s->p[i]) continue;
         before = tmpl__cp_cased(cp);
@@ -195,11 +215,13 @@ static bool is_final_sigma(const tstr *s, size_t at, size_t k) {
 }
 
 /* What Jinja's title filter takes as the break between words. */
-static bool breaks_word(uint32_t cp) {
+static bool breaks_word(uint32_t cp)
+{
     return cp == '-' || cp == '(' || cp == '{' || cp == '[' || cp == '<' || tmpl__is_space(cp);
 }
 
-int tmpl__recase(tctx *cx, const tstr *s, enum tmpl__case how, tval *out) {
+int tmpl__recase(tctx *cx, const tstr *s, enum tmpl__case how, tval *out)
+{
     tsb b = {0};
     bool start = true;
     for (size_t i = 0; i < s->n;) {
@@ -224,7 +246,8 @@ int tmpl__recase(tctx *cx, const tstr *s, enum tmpl__case how, tval *out) {
 /* ---- replace, lines --------------------------------------------------------------------------------------- */
 
 int tmpl__replace(tctx *cx, const tstr *s, const tstr *old, const tstr *new_s, int64_t count,
-                  tval *out) {
+                  tval *out)
+{
     tsb b = {0};
     size_t at = 0;
     while (count != 0) {
@@ -234,7 +257,7 @@ int tmpl__replace(tctx *cx, const tstr *s, const tstr *old, const tstr *new_s, i
         HT_TRY(tmpl__sb_str(cx, &b, s, at, hit - at));
         HT_TRY(tmpl__sb_str(cx, &b, new_s, 0, new_s->n));
         at = hit + old->n;
-        if (!old->n) {             /* an empty pattern matches between characters and at the end */
+        if (!old->n) { /* an empty pattern matches between characters and at the end */
             if (at >= s->n) break;
             const tstr rest = {.p = s->p + at, .n = s->n - at};
             size_t k = tmpl__str_off(&rest, 1);
@@ -248,7 +271,8 @@ int tmpl__replace(tctx *cx, const tstr *s, const tstr *old, const tstr *new_s, i
 }
 
 /* Length of the line break at s[i] (str.splitlines), or 0. */
-static unsigned line_break(const tstr *s, size_t i) {
+static unsigned line_break(const tstr *s, size_t i)
+{
     uint32_t cp;
     unsigned k = ht_utf8_next(s->p + i, s->n - i, &cp);
     if (cp == '\r' && i + 1 < s->n && s->p[i + 1] == '\n') return 2;
@@ -257,7 +281,8 @@ static unsigned line_break(const tstr *s, size_t i) {
     return is ? k : 0;
 }
 
-int tmpl__lines(tctx *cx, const tstr *s, bool keep_ends, tval *out) {
+int tmpl__lines(tctx *cx, const tstr *s, bool keep_ends, tval *out)
+{
     tlist *l;
     size_t from = 0;
     HT_TRY(tmpl__list_new(cx, 4, &l));

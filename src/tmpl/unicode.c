@@ -1,9 +1,10 @@
 /* unicode.c - case and printability of one code point, from the generated tables. Neighbours:
  * text.c (case of strings), value.c (repr). */
-#include "tmpl/unicode_tab.h"
 #include "tmpl/eval.h"
+#include "tmpl/unicode_tab.h"
 
-static bool find_simple(const tmpl__caserange *t, unsigned n, uint32_t cp, uint32_t *out) {
+static bool find_simple(const tmpl__caserange *t, unsigned n, uint32_t cp, uint32_t *out)
+{
     unsigned lo = 0, hi = n;
     while (lo < hi) {
         unsigned mid = (lo + hi) / 2;
@@ -18,7 +19,8 @@ static bool find_simple(const tmpl__caserange *t, unsigned n, uint32_t cp, uint3
     return true;
 }
 
-static unsigned find_full(const tmpl__casefull *t, unsigned n, uint32_t cp, uint32_t out[3]) {
+static unsigned find_full(const tmpl__casefull *t, unsigned n, uint32_t cp, uint32_t out[3])
+{
     for (unsigned i = 0; i < n; i++) {
         if (t[i].cp != cp) continue;
         unsigned k = 0;
@@ -31,7 +33,8 @@ static unsigned find_full(const tmpl__casefull *t, unsigned n, uint32_t cp, uint
     return 0;
 }
 
-unsigned tmpl__cp_case(uint32_t cp, enum tmpl__case how, uint32_t out[3]) {
+unsigned tmpl__cp_case(uint32_t cp, enum tmpl__case how, uint32_t out[3])
+{
     out[0] = cp;
     if (cp < 0x80) {
         if (how == CASE_LOWER && cp >= 'A' && cp <= 'Z') out[0] = cp + 32;
@@ -51,13 +54,15 @@ unsigned tmpl__cp_case(uint32_t cp, enum tmpl__case how, uint32_t out[3]) {
     return k ? k : 1;
 }
 
-bool tmpl__cp_cased(uint32_t cp) {
+bool tmpl__cp_cased(uint32_t cp)
+{
     uint32_t a[3], b[3];
     unsigned na = tmpl__cp_case(cp, CASE_UPPER, a), nb = tmpl__cp_case(cp, CASE_LOWER, b);
     return na != 1 || nb != 1 || a[0] != cp || b[0] != cp;
 }
 
-bool tmpl__cp_printable(uint32_t cp) {
+bool tmpl__cp_printable(uint32_t cp)
+{
     if (cp < 0x80) return cp >= 0x20 && cp != 0x7F;
     unsigned lo = 0, hi = tmpl__n_unprintable;
     while (lo < hi) {

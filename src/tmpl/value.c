@@ -10,16 +10,41 @@
 
 /* ---- making ------------------------------------------------------------------------------------------ */
 
-tval tmpl__none(void) { return (tval){.t = TV_NONE}; }
-tval tmpl__bool(bool b) { return (tval){.t = TV_BOOL, .u.b = b}; }
-tval tmpl__int(int64_t i) { return (tval){.t = TV_INT, .u.i = i}; }
-tval tmpl__float(double d) { return (tval){.t = TV_FLOAT, .u.d = d}; }
-tval tmpl__undef(const char *hint) { return (tval){.t = TV_UNDEF, .u.hint = hint}; }
-tval tmpl__of_list(tlist *l) { return (tval){.t = TV_LIST, .u.l = l}; }
-tval tmpl__of_tuple(tlist *l) { return (tval){.t = TV_TUPLE, .u.l = l}; }
-tval tmpl__of_dict(tdict *o) { return (tval){.t = TV_DICT, .u.o = o}; }
+tval tmpl__none(void)
+{
+    return (tval){.t = TV_NONE};
+}
+tval tmpl__bool(bool b)
+{
+    return (tval){.t = TV_BOOL, .u.b = b};
+}
+tval tmpl__int(int64_t i)
+{
+    return (tval){.t = TV_INT, .u.i = i};
+}
+tval tmpl__float(double d)
+{
+    return (tval){.t = TV_FLOAT, .u.d = d};
+}
+tval tmpl__undef(const char *hint)
+{
+    return (tval){.t = TV_UNDEF, .u.hint = hint};
+}
+tval tmpl__of_list(tlist *l)
+{
+    return (tval){.t = TV_LIST, .u.l = l};
+}
+tval tmpl__of_tuple(tlist *l)
+{
+    return (tval){.t = TV_TUPLE, .u.l = l};
+}
+tval tmpl__of_dict(tdict *o)
+{
+    return (tval){.t = TV_DICT, .u.o = o};
+}
 
-int tmpl__undef_name(tctx *cx, const char *fmt, const char *p, size_t n, tval *out) {
+int tmpl__undef_name(tctx *cx, const char *fmt, const char *p, size_t n, tval *out)
+{
     char hint[96], *copy;
     int len = snprintf(hint, sizeof hint, fmt, n < 48 ? (int)n : 48, p);
     size_t size = len < 0 ? 1 : (size_t)len + 1;
@@ -30,14 +55,16 @@ int tmpl__undef_name(tctx *cx, const char *fmt, const char *p, size_t n, tval *o
     return 0;
 }
 
-int tmpl__list_new(tctx *cx, size_t cap, tlist **out) {
+int tmpl__list_new(tctx *cx, size_t cap, tlist **out)
+{
     T_NEW(cx, *out, 1);
     if (cap) T_NEW(cx, (*out)->at, cap);
     (*out)->cap = cap;
     return 0;
 }
 
-int tmpl__list_push(tctx *cx, tlist *l, tval v) {
+int tmpl__list_push(tctx *cx, tlist *l, tval v)
+{
     if (l->n == l->cap) {
         size_t cap = l->cap ? l->cap * 2 : 4;
         tval *at;
@@ -50,18 +77,21 @@ int tmpl__list_push(tctx *cx, tlist *l, tval v) {
     return tmpl__cost(cx, 1);
 }
 
-int tmpl__dict_new(tctx *cx, size_t cap, tdict **out) {
+int tmpl__dict_new(tctx *cx, size_t cap, tdict **out)
+{
     T_NEW(cx, *out, 1);
     if (cap) T_NEW(cx, (*out)->at, cap);
     (*out)->cap = cap;
     return 0;
 }
 
-static bool hashable(tval v) {
+static bool hashable(tval v)
+{
     return v.t != TV_LIST && v.t != TV_DICT && v.t != TV_NS;
 }
 
-int tmpl__dict_find(tctx *cx, const tdict *o, tval key, tpair **out) {
+int tmpl__dict_find(tctx *cx, const tdict *o, tval key, tpair **out)
+{
     *out = NULL;
     if (!hashable(key)) return T_TYPE(cx, "a %s cannot be a key", tmpl__type_name(key));
     HT_TRY(tmpl__cost(cx, 1 + o->n / 8));
@@ -79,7 +109,8 @@ int tmpl__dict_find(tctx *cx, const tdict *o, tval key, tpair **out) {
     return 0;
 }
 
-int tmpl__dict_set(tctx *cx, tdict *o, tval key, tval v) {
+int tmpl__dict_set(tctx *cx, tdict *o, tval key, tval v)
+{
     tpair *have;
     HT_TRY(tmpl__dict_find(cx, o, key, &have));
     if (have) {
@@ -98,7 +129,8 @@ int tmpl__dict_set(tctx *cx, tdict *o, tval key, tval v) {
     return 0;
 }
 
-int tmpl__gen_new(tctx *cx, tlist *l, uint8_t type, const char *kind, tval *out) {
+int tmpl__gen_new(tctx *cx, tlist *l, uint8_t type, const char *kind, tval *out)
+{
     tgen *g;
     T_NEW(cx, g, 1);
     g->l = l;
@@ -109,30 +141,58 @@ int tmpl__gen_new(tctx *cx, tlist *l, uint8_t type, const char *kind, tval *out)
 
 /* ---- asking ------------------------------------------------------------------------------------------- */
 
-const char *tmpl__type_name(tval v) {
-    static const char *const names[] = {
-        [TV_MISSING] = "missing argument", [TV_UNDEF] = "Undefined", [TV_NONE] = "NoneType",
-        [TV_BOOL] = "bool", [TV_INT] = "int", [TV_FLOAT] = "float", [TV_STR] = "str",
-        [TV_LIST] = "list", [TV_TUPLE] = "tuple", [TV_DICT] = "dict", [TV_NS] = "Namespace",
-        [TV_RANGE] = "range", [TV_GEN] = "generator", [TV_VIEW] = "dict view",
-        [TV_LOOP] = "LoopContext", [TV_MACRO] = "Macro", [TV_METHOD] = "method",
-        [TV_FUNC] = "function"};
+const char *tmpl__type_name(tval v)
+{
+    static const char *const names[] = {[TV_MISSING] = "missing argument",
+                                        [TV_UNDEF] = "Undefined",
+                                        [TV_NONE] = "NoneType",
+                                        [TV_BOOL] = "bool",
+                                        [TV_INT] = "int",
+                                        [TV_FLOAT] = "float",
+                                        [TV_STR] = "str",
+                                        [TV_LIST] = "list",
+                                        [TV_TUPLE] = "tuple",
+                                        [TV_DICT] = "dict",
+                                        [TV_NS] = "Namespace",
+                                        [TV_RANGE] = "range",
+                                        [TV_GEN] = "generator",
+                                        [TV_VIEW] = "dict view",
+                                        [TV_LOOP] = "LoopContext",
+                                        [TV_MACRO] = "Macro",
+                                        [TV_METHOD] = "method",
+                                        [TV_FUNC] = "function"};
     return names[v.t];
 }
 
-bool tmpl__is_int(tval v) { return v.t == TV_INT || v.t == TV_BOOL; }
-bool tmpl__is_number(tval v) { return tmpl__is_int(v) || v.t == TV_FLOAT; }
-int64_t tmpl__as_int(tval v) { return v.t == TV_BOOL ? v.u.b : v.u.i; }
-double tmpl__as_double(tval v) { return v.t == TV_FLOAT ? v.u.d : (double)tmpl__as_int(v); }
+bool tmpl__is_int(tval v)
+{
+    return v.t == TV_INT || v.t == TV_BOOL;
+}
+bool tmpl__is_number(tval v)
+{
+    return tmpl__is_int(v) || v.t == TV_FLOAT;
+}
+int64_t tmpl__as_int(tval v)
+{
+    return v.t == TV_BOOL ? v.u.b : v.u.i;
+}
+double tmpl__as_double(tval v)
+{
+    return v.t == TV_FLOAT ? v.u.d : (double)tmpl__as_int(v);
+}
 
-int tmpl__truth(tctx *cx, tval v, bool *out) {
+int tmpl__truth(tctx *cx, tval v, bool *out)
+{
     switch (v.t) {
-    case TV_MISSING: case TV_UNDEF: case TV_NONE: *out = false; break;
+    case TV_MISSING:
+    case TV_UNDEF:
+    case TV_NONE: *out = false; break;
     case TV_BOOL: *out = v.u.b; break;
     case TV_INT: *out = v.u.i != 0; break;
     case TV_FLOAT: *out = v.u.d != 0; break;
     case TV_STR: *out = v.u.s->n != 0; break;
-    case TV_LIST: case TV_TUPLE: *out = v.u.l->n != 0; break;
+    case TV_LIST:
+    case TV_TUPLE: *out = v.u.l->n != 0; break;
     case TV_DICT: *out = v.u.o->n != 0; break;
     case TV_RANGE: *out = v.u.r->n != 0; break;
     case TV_VIEW: *out = v.u.g->l->n != 0; break;
@@ -141,14 +201,16 @@ int tmpl__truth(tctx *cx, tval v, bool *out) {
     return tmpl__cost(cx, 1);
 }
 
-static int deeper(tctx *cx, unsigned depth) {
+static int deeper(tctx *cx, unsigned depth)
+{
     if (depth > TMPL_MAX_DATA_DEPTH)
         return T_FAIL(cx, HT_ENOMEM, "data nested deeper than %d", TMPL_MAX_DATA_DEPTH);
     return tmpl__cost(cx, 1);
 }
 
 /* Exact comparison of int and float as Python's: -1, 0, 1, or 2 for NaN. */
-static int cmp_numbers(tval a, tval b) {
+static int cmp_numbers(tval a, tval b)
+{
     if (tmpl__is_int(a) && tmpl__is_int(b)) {
         int64_t x = tmpl__as_int(a), y = tmpl__as_int(b);
         return (x > y) - (x < y);
@@ -157,7 +219,8 @@ static int cmp_numbers(tval a, tval b) {
     if (isnan(x) || isnan(y)) return 2;
     if (x != y || (a.t == TV_FLOAT && b.t == TV_FLOAT)) return (x > y) - (x < y);
     /* equal after rounding the integer: compare as integers, the double being integral here */
-    if (fabs(x) >= 9223372036854775808.0) return a.t == TV_FLOAT ? (x > 0 ? 1 : -1) : (y > 0 ? -1 : 1);
+    if (fabs(x) >= 9223372036854775808.0)
+        return a.t == TV_FLOAT ? (x > 0 ? 1 : -1) : (y > 0 ? -1 : 1);
     int64_t p = a.t == TV_FLOAT ? (int64_t)x : tmpl__as_int(a);
     int64_t q = b.t == TV_FLOAT ? (int64_t)y : tmpl__as_int(b);
     return (p > q) - (p < q);
@@ -165,14 +228,16 @@ static int cmp_numbers(tval a, tval b) {
 
 static int equal(tctx *cx, tval a, tval b, unsigned depth, bool *out);
 
-static int equal_lists(tctx *cx, const tlist *a, const tlist *b, unsigned depth, bool *out) {
+static int equal_lists(tctx *cx, const tlist *a, const tlist *b, unsigned depth, bool *out)
+{
     *out = a->n == b->n;
     for (size_t i = 0; *out && i < a->n && i < b->n; i++)
         HT_TRY(equal(cx, a->at[i], b->at[i], depth + 1, out));
     return 0;
 }
 
-static int equal_dicts(tctx *cx, const tdict *a, const tdict *b, unsigned depth, bool *out) {
+static int equal_dicts(tctx *cx, const tdict *a, const tdict *b, unsigned depth, bool *out)
+{
     *out = a->n == b->n;
     for (size_t i = 0; *out && i < a->n; i++) {
         tpair *p;
@@ -183,7 +248,8 @@ static int equal_dicts(tctx *cx, const tdict *a, const tdict *b, unsigned depth,
     return 0;
 }
 
-static int equal(tctx *cx, tval a, tval b, unsigned depth, bool *out) {
+static int equal(tctx *cx, tval a, tval b, unsigned depth, bool *out)
+{
     HT_TRY(deeper(cx, depth));
     *out = false;
     if (tmpl__is_number(a) && tmpl__is_number(b)) {
@@ -192,32 +258,37 @@ static int equal(tctx *cx, tval a, tval b, unsigned depth, bool *out) {
     }
     if (a.t != b.t) return 0;
     switch (a.t) {
-    case TV_UNDEF: case TV_NONE: *out = true; return 0;
-    case TV_STR:
-        *out = tmpl__str_eq(a.u.s, b.u.s);
-        return tmpl__cost_bytes(cx, a.u.s->n);
-    case TV_LIST: case TV_TUPLE: return equal_lists(cx, a.u.l, b.u.l, depth, out);
+    case TV_UNDEF:
+    case TV_NONE: *out = true; return 0;
+    case TV_STR: *out = tmpl__str_eq(a.u.s, b.u.s); return tmpl__cost_bytes(cx, a.u.s->n);
+    case TV_LIST:
+    case TV_TUPLE: return equal_lists(cx, a.u.l, b.u.l, depth, out);
     case TV_DICT: return equal_dicts(cx, a.u.o, b.u.o, depth, out);
     case TV_RANGE:
         *out = a.u.r->n == b.u.r->n &&
-               (!a.u.r->n || (a.u.r->start == b.u.r->start &&
-                              (a.u.r->n == 1 || a.u.r->step == b.u.r->step)));
+               (!a.u.r->n ||
+                (a.u.r->start == b.u.r->start && (a.u.r->n == 1 || a.u.r->step == b.u.r->step)));
         return 0;
     case TV_METHOD: return T_FAIL(cx, HT_EUNSUPPORTED, "comparing methods");
-    default: *out = a.u.s == b.u.s; return 0;      /* identity: every such kind is a pointer */
+    default: *out = a.u.s == b.u.s; return 0; /* identity: every such kind is a pointer */
     }
 }
 
-int tmpl__equal(tctx *cx, tval a, tval b, bool *out) { return equal(cx, a, b, 0, out); }
+int tmpl__equal(tctx *cx, tval a, tval b, bool *out)
+{
+    return equal(cx, a, b, 0, out);
+}
 
-static int cmp_str(const tstr *a, const tstr *b) {     /* UTF-8 order is code point order */
+static int cmp_str(const tstr *a, const tstr *b)
+{ /* UTF-8 order is code point order */
     size_t n = a->n < b->n ? a->n : b->n;
     int c = n ? memcmp(a->p, b->p, n) : 0;
     return c ? (c > 0) - (c < 0) : (a->n > b->n) - (a->n < b->n);
 }
 
 /* *out: -1, 0, 1, or 2 when unordered (NaN). */
-static int compare(tctx *cx, tval a, tval b, unsigned depth, int *out) {
+static int compare(tctx *cx, tval a, tval b, unsigned depth, int *out)
+{
     HT_TRY(deeper(cx, depth));
     if (a.t == TV_UNDEF || b.t == TV_UNDEF)
         return T_TYPE(cx, "comparing an undefined value%s%s",
@@ -244,25 +315,24 @@ static int compare(tctx *cx, tval a, tval b, unsigned depth, int *out) {
     return T_TYPE(cx, "no order between %s and %s", tmpl__type_name(a), tmpl__type_name(b));
 }
 
-int tmpl__less(tctx *cx, tval a, tval b, bool *out) {
-    return tmpl__order(cx, OP_LT, a, b, out);
-}
-
-int tmpl__order(tctx *cx, int op, tval a, tval b, bool *out) {
+int tmpl__order(tctx *cx, int op, tval a, tval b, bool *out)
+{
     int c = 0;
     HT_TRY(compare(cx, a, b, 0, &c));
-    *out = (op == OP_LT && c == -1) || (op == OP_LE && (c == -1 || c == 0)) || (op == OP_GT && c == 1) ||
-           (op == OP_GE && (c == 1 || c == 0));
+    *out = (op == OP_LT && c == -1) || (op == OP_LE && (c == -1 || c == 0)) ||
+           (op == OP_GT && c == 1) || (op == OP_GE && (c == 1 || c == 0));
     return 0;
 }
 
-static int in_items(tctx *cx, const tlist *l, size_t from, tval item, bool *out) {
+static int in_items(tctx *cx, const tlist *l, size_t from, tval item, bool *out)
+{
     *out = false;
     for (size_t i = from; !*out && i < l->n; i++) HT_TRY(tmpl__equal(cx, l->at[i], item, out));
     return 0;
 }
 
-int tmpl__contains(tctx *cx, tval c, tval item, bool *out) {
+int tmpl__contains(tctx *cx, tval c, tval item, bool *out)
+{
     tpair *p;
     *out = false;
     switch (c.t) {
@@ -274,8 +344,10 @@ int tmpl__contains(tctx *cx, tval c, tval item, bool *out) {
         HT_TRY(tmpl__cost_bytes(cx, c.u.s->n + item.u.s->n));
         *out = tmpl__str_find(c.u.s, 0, item.u.s) != SIZE_MAX;
         return 0;
-    case TV_LIST: case TV_TUPLE: return in_items(cx, c.u.l, 0, item, out);
-    case TV_GEN: case TV_VIEW: return in_items(cx, c.u.g->l, c.u.g->pos, item, out);
+    case TV_LIST:
+    case TV_TUPLE: return in_items(cx, c.u.l, 0, item, out);
+    case TV_GEN:
+    case TV_VIEW: return in_items(cx, c.u.g->l, c.u.g->pos, item, out);
     case TV_DICT:
         HT_TRY(tmpl__dict_find(cx, c.u.o, item, &p));
         *out = p != NULL;
@@ -294,13 +366,13 @@ int tmpl__contains(tctx *cx, tval c, tval item, bool *out) {
     }
 }
 
-int tmpl__length(tctx *cx, tval v, size_t *out) {
+int tmpl__length(tctx *cx, tval v, size_t *out)
+{
     switch (v.t) {
     case TV_UNDEF: *out = 0; return 0;
-    case TV_STR:
-        *out = tmpl__str_len(v.u.s);
-        return tmpl__cost_bytes(cx, v.u.s->n);
-    case TV_LIST: case TV_TUPLE: *out = v.u.l->n; return 0;
+    case TV_STR: *out = tmpl__str_len(v.u.s); return tmpl__cost_bytes(cx, v.u.s->n);
+    case TV_LIST:
+    case TV_TUPLE: *out = v.u.l->n; return 0;
     case TV_DICT: *out = v.u.o->n; return 0;
     case TV_RANGE: *out = v.u.r->n; return 0;
     case TV_VIEW: *out = v.u.g->l->n; return 0;
@@ -308,7 +380,8 @@ int tmpl__length(tctx *cx, tval v, size_t *out) {
     }
 }
 
-static int collect_chars(tctx *cx, const tstr *s, tlist *l) {
+static int collect_chars(tctx *cx, const tstr *s, tlist *l)
+{
     for (size_t i = 0; i < s->n;) {
         const tstr rest = {.p = s->p + i, .n = s->n - i};
         size_t k = tmpl__str_off(&rest, 1);
@@ -320,14 +393,16 @@ static int collect_chars(tctx *cx, const tstr *s, tlist *l) {
     return 0;
 }
 
-int tmpl__collect(tctx *cx, tval v, tlist **out) {
+int tmpl__collect(tctx *cx, tval v, tlist **out)
+{
     const tlist *src = NULL;
     size_t from = 0;
     HT_TRY(tmpl__list_new(cx, 0, out));
     switch (v.t) {
     case TV_UNDEF: return 0;
     case TV_STR: return collect_chars(cx, v.u.s, *out);
-    case TV_LIST: case TV_TUPLE: src = v.u.l; break;
+    case TV_LIST:
+    case TV_TUPLE: src = v.u.l; break;
     case TV_VIEW: src = v.u.g->l; break;
     case TV_GEN:
         src = v.u.g->l;
@@ -352,7 +427,8 @@ int tmpl__collect(tctx *cx, tval v, tlist **out) {
 /* Python's repr of a float: the fewest digits that read back as the same double, in plain notation
  * for exponents -4..15. Digits are taken from %e, whose decimal point depends on the locale, by
  * position, and reading back happens under the same locale. */
-void tmpl__float_repr(double d, char out[40]) {
+void tmpl__float_repr(double d, char out[40])
+{
     char e[40], dig[24];
     if (isnan(d) || isinf(d)) {
         snprintf(out, 40, "%s", isnan(d) ? "nan" : d < 0 ? "-inf" : "inf");
@@ -367,7 +443,7 @@ void tmpl__float_repr(double d, char out[40]) {
     for (; *c && *c != 'e'; c++) {
         if (*c >= '0' && *c <= '9' && n < 23) dig[n++] = *c;
     }
-    if (*c == 'e') exp10 = atoi(c + 1);
+    if (*c == 'e') exp10 = (int)strtol(c + 1, NULL, 10);
     while (n > 1 && dig[n - 1] == '0') n--;
     char *w = out;
     if (signbit(d)) *w++ = '-';
@@ -391,20 +467,26 @@ void tmpl__float_repr(double d, char out[40]) {
     *w = 0;
 }
 
-static int repr_char(tctx *cx, tsb *b, const tstr *s, size_t i, unsigned k, uint32_t cp, char quote) {
+static int repr_char(tctx *cx, tsb *b, const tstr *s, size_t i, unsigned k, uint32_t cp, char quote)
+{
     char esc[12] = "";
     if (cp == (uint32_t)quote || cp == '\\') {
         snprintf(esc, sizeof esc, "\\%c", (char)cp);
     } else if (cp == '\n' || cp == '\r' || cp == '\t') {
         snprintf(esc, sizeof esc, "\\%c", cp == '\n' ? 'n' : cp == '\r' ? 'r' : 't');
     } else if (!tmpl__cp_printable(cp)) {
-        snprintf(esc, sizeof esc, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
+        snprintf(esc, sizeof esc,
+                 cp < 0x100     ? "\\x%02x"
+                 : cp < 0x10000 ? "\\u%04x"
+                                : "\\U%08x",
+                 cp);
     }
     if (esc[0]) return tmpl__sb_add(cx, b, esc, strlen(esc), tmpl__mark_at(s, i));
     return tmpl__sb_str(cx, b, s, i, k);
 }
 
-static int repr_str(tctx *cx, tsb *b, const tstr *s) {
+static int repr_str(tctx *cx, tsb *b, const tstr *s)
+{
     bool single = s->n && memchr(s->p, '\'', s->n), dbl = s->n && memchr(s->p, '"', s->n);
     char quote = single && !dbl ? '"' : '\'';
     HT_TRY(tmpl__sb_add(cx, b, &quote, 1, false));
@@ -421,7 +503,8 @@ static int repr_str(tctx *cx, tsb *b, const tstr *s) {
 static int write_repr(tctx *cx, tsb *b, tval v, unsigned depth);
 
 static int repr_items(tctx *cx, tsb *b, const tlist *l, const char *open, const char *close,
-                      unsigned depth) {
+                      unsigned depth)
+{
     HT_TRY(tmpl__sb_lit(cx, b, open));
     for (size_t i = 0; i < l->n; i++) {
         if (i) HT_TRY(tmpl__sb_lit(cx, b, ", "));
@@ -430,7 +513,8 @@ static int repr_items(tctx *cx, tsb *b, const tlist *l, const char *open, const 
     return tmpl__sb_lit(cx, b, close);
 }
 
-static int repr_dict(tctx *cx, tsb *b, const tdict *o, unsigned depth) {
+static int repr_dict(tctx *cx, tsb *b, const tdict *o, unsigned depth)
+{
     HT_TRY(tmpl__sb_lit(cx, b, "{"));
     for (size_t i = 0; i < o->n; i++) {
         if (i) HT_TRY(tmpl__sb_lit(cx, b, ", "));
@@ -441,7 +525,8 @@ static int repr_dict(tctx *cx, tsb *b, const tdict *o, unsigned depth) {
     return tmpl__sb_lit(cx, b, "}");
 }
 
-static int repr_scalar(tctx *cx, tsb *b, tval v) {
+static int repr_scalar(tctx *cx, tsb *b, tval v)
+{
     char buf[80];
     switch (v.t) {
     case TV_NONE: snprintf(buf, sizeof buf, "None"); break;
@@ -449,7 +534,8 @@ static int repr_scalar(tctx *cx, tsb *b, tval v) {
     case TV_INT: snprintf(buf, sizeof buf, "%lld", (long long)v.u.i); break;
     case TV_FLOAT: tmpl__float_repr(v.u.d, buf); break;
     case TV_RANGE:
-        snprintf(buf, sizeof buf, v.u.r->step == 1 ? "range(%lld, %lld)" : "range(%lld, %lld, %lld)",
+        snprintf(buf, sizeof buf,
+                 v.u.r->step == 1 ? "range(%lld, %lld)" : "range(%lld, %lld, %lld)",
                  (long long)v.u.r->start, (long long)v.u.r->stop, (long long)v.u.r->step);
         break;
     case TV_UNDEF: snprintf(buf, sizeof buf, "Undefined"); break;
@@ -458,7 +544,8 @@ static int repr_scalar(tctx *cx, tsb *b, tval v) {
     return tmpl__sb_add(cx, b, buf, strlen(buf), v.in);
 }
 
-static int write_repr(tctx *cx, tsb *b, tval v, unsigned depth) {
+static int write_repr(tctx *cx, tsb *b, tval v, unsigned depth)
+{
     HT_TRY(deeper(cx, depth));
     switch (v.t) {
     case TV_STR:
@@ -485,14 +572,14 @@ static int write_repr(tctx *cx, tsb *b, tval v, unsigned depth) {
     }
 }
 
-int tmpl__write_repr(tctx *cx, tsb *b, tval v) { return write_repr(cx, b, v, 0); }
-
-int tmpl__write_str(tctx *cx, tsb *b, tval v) {
+int tmpl__write_str(tctx *cx, tsb *b, tval v)
+{
     if (v.t == TV_STR) return tmpl__sb_val(cx, b, v);
     return v.t == TV_UNDEF ? 0 : write_repr(cx, b, v, 0);
 }
 
-int tmpl__to_str(tctx *cx, tval v, tval *out) {
+int tmpl__to_str(tctx *cx, tval v, tval *out)
+{
     tsb b = {0};
     if (v.t == TV_STR) {
         *out = v;
@@ -503,7 +590,8 @@ int tmpl__to_str(tctx *cx, tval v, tval *out) {
     return tmpl__sb_done(cx, &b, out);
 }
 
-static bool needs_escape(tval v) {
+static bool needs_escape(tval v)
+{
     if (v.t != TV_STR) return v.t > TV_STR;
     for (size_t i = 0; i < v.u.s->n; i++) {
         char c = v.u.s->p[i];
@@ -512,16 +600,19 @@ static bool needs_escape(tval v) {
     return false;
 }
 
-int tmpl__markup_ok(tctx *cx, tval a, tval b) {
+int tmpl__markup_ok(tctx *cx, tval a, tval b)
+{
     if (a.safe == b.safe || !needs_escape(a.safe ? b : a)) return 0;
-    return T_FAIL(cx, HT_EUNSUPPORTED, "joining a text marked 'safe' with one that would be escaped");
+    return T_FAIL(cx, HT_EUNSUPPORTED,
+                  "joining a text marked 'safe' with one that would be escaped");
 }
 
 /* ---- sort --------------------------------------------------------------------------------------------------- */
 
 /* Stable merge sort of items and keys together; `reverse` keeps equal items in their order, as
  * Python does. Buffers of the same length hold the other half. */
-static int merge(tctx *cx, tval *it, tval *key, size_t n, tval *it2, tval *key2, bool reverse) {
+static int merge(tctx *cx, tval *it, tval *key, size_t n, tval *it2, tval *key2, bool reverse)
+{
     if (n < 2) return 0;
     size_t h = n / 2, i = 0, j = h, k = 0;
     HT_TRY(merge(cx, it, key, h, it2, key2, reverse));
@@ -529,8 +620,8 @@ static int merge(tctx *cx, tval *it, tval *key, size_t n, tval *it2, tval *key2,
     while (i < h || j < n) {
         bool right = i == h;
         if (i < h && j < n)
-            HT_TRY(reverse ? tmpl__less(cx, key[i], key[j], &right)
-                           : tmpl__less(cx, key[j], key[i], &right));
+            HT_TRY(reverse ? tmpl__order(cx, OP_LT, key[i], key[j], &right)
+                           : tmpl__order(cx, OP_LT, key[j], key[i], &right));
         size_t from = right ? j++ : i++;
         it2[k] = it[from];
         key2[k++] = key[from];
@@ -540,7 +631,8 @@ static int merge(tctx *cx, tval *it, tval *key, size_t n, tval *it2, tval *key2,
     return 0;
 }
 
-int tmpl__sort(tctx *cx, tlist *items, tlist *keys, bool reverse) {
+int tmpl__sort(tctx *cx, tlist *items, tlist *keys, bool reverse)
+{
     tval *it2, *key2;
     if (items->n < 2) return 0;
     T_NEW(cx, it2, items->n);
