@@ -1,4 +1,4 @@
-/* stop.c - stop strings: one result however the text is cut, no byte of a stop string, none lost. */
+/* stop.c - stop strings: one result however the text is cut, and no byte of a stop string in it. */
 #include "decode/stop.h"
 #include "core/arena.h"
 #include "test.h"
