@@ -122,7 +122,8 @@ static void say_phase(cli__ctx *c, const ht_json *p)
     if (ns > 0) snprintf(rate, sizeof rate, ", %.1f tokens/s", tokens * 1e9 / ns);
     if (per_token > 0) {
         cli__bytes(per_token, bytes);
-        strcat(bytes, "/token");
+        size_t n = strlen(bytes);
+        snprintf(bytes + n, sizeof bytes - n, "/token");
     }
     if (hit > 0) snprintf(kept, sizeof kept, " (+%.0f kept)", hit);
     cli__say(c, CLI_INFO, "%-8s %.0f tokens%s on %s%s%s%s; %s (%s)", cli__str(p, "phase", "?"),

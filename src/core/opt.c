@@ -4,6 +4,7 @@
 #include "core/arena.h"
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,9 +74,9 @@ bool ht_opt_env_name(enum ht_opt id, char *out, size_t cap)
     if (!ht_opt_table[id].env) return false;
     ht_opt_name(id, name, sizeof name);
     const char *s = name + strspn(name, "-");
-    if (strlen("HETERO_") + strlen(s) >= cap) return false;
-    strcpy(out, "HETERO_");
-    for (out += strlen(out); *s; s++)
+    int n = snprintf(out, cap, "HETERO_%s", s);
+    if (n < 0 || (size_t)n >= cap) return false;
+    for (out += strlen("HETERO_"); *s; s++)
         *out++ = *s == '-' ? '_' : (char)(*s >= 'a' && *s <= 'z' ? *s - 'a' + 'A' : *s);
     *out = 0;
     return true;

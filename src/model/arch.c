@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-const model__family *const model__families[] = {
+static const model__family *const families[] = {
     &model__llama, &model__mistral,  &model__mixtral, &model__qwen2,     &model__qwen2moe,
     &model__qwen3, &model__qwen3moe, &model__gemma3,  &model__gemma3_vl, &model__phi3,
     NULL,
@@ -139,11 +139,10 @@ static void list_names(bool gguf, char *out, size_t cap)
 {
     size_t n = 0;
     out[0] = 0;
-    for (size_t i = 0; model__families[i] && n + 1 < cap; i++) {
-        const char *name = gguf ? model__families[i]->arch : model__families[i]->model_type;
+    for (size_t i = 0; families[i] && n + 1 < cap; i++) {
+        const char *name = gguf ? families[i]->arch : families[i]->model_type;
         bool seen = false;
-        for (size_t k = 0; k < i && gguf; k++)
-            seen = seen || !strcmp(name, model__families[k]->arch);
+        for (size_t k = 0; k < i && gguf; k++) seen = seen || !strcmp(name, families[k]->arch);
         if (!seen) n += (size_t)snprintf(out + n, cap - n, "%s%s", n ? ", " : "", name);
     }
 }
@@ -161,10 +160,10 @@ static int identify_gguf(model__in *in, ht_err *e)
     const char *s;
     size_t n;
     HT_TRY(ht_file_meta_str(in->f, "general.architecture", true, &s, &n, e));
-    for (size_t i = 0; model__families[i]; i++) {
-        const char *a = model__families[i]->arch;
-        if (model__families[i]->gguf && strlen(a) == n && !memcmp(a, s, n)) {
-            in->fam = model__families[i];
+    for (size_t i = 0; families[i]; i++) {
+        const char *a = families[i]->arch;
+        if (families[i]->gguf && strlen(a) == n && !memcmp(a, s, n)) {
+            in->fam = families[i];
             return 0;
         }
     }
@@ -197,8 +196,8 @@ static int identify_hf(model__in *in, ht_err *e)
                        ht_file_path(in->f));
     HT_TRY(ht_json_str(in->cfg, "model_type", NULL, &type, e));
     if (!type) return HT_FAIL(e, HT_EFORMAT, "config.json: model_type is missing");
-    for (size_t i = 0; model__families[i]; i++)
-        if (!strcmp(model__families[i]->model_type, type)) in->fam = model__families[i];
+    for (size_t i = 0; families[i]; i++)
+        if (!strcmp(families[i]->model_type, type)) in->fam = families[i];
     if (!in->fam) return unknown(false, type, strlen(type), e);
     const ht_json *text = ht_json_get(in->cfg, "text_config");
     if (text && text->type == HT_JOBJ) in->cfg = text;

@@ -197,8 +197,8 @@ static int read_plain(const ht_json *o, ht_spec *s, ht_err *e)
     return 0;
 }
 
-/* The inverse of ht_spec_to_json. Sizes are checked before they allocate; meaning is model__check's
- * business. Errors: HT_EFORMAT names the member. */
+/* The inverse of ht_spec_to_json. Sizes are checked before they allocate; whether they make
+ * sense is checked by the reader. Errors: HT_EFORMAT names the member. */
 int model__spec_from_json(const ht_json *o, ht_arena *a, ht_spec *s, ht_err *e)
 {
     memset(s, 0, sizeof *s);

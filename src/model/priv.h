@@ -29,8 +29,8 @@ typedef struct {
     const char *arch;                /* GGUF's general.architecture and ht_spec.arch                */
     const char *model_type;          /* config.json's                                              */
     unsigned traits;
-    int (*gguf)(const model__in *, ht_spec *, ht_err *);  /* on top of model__gguf_common           */
-    int (*hf)(const model__in *, ht_spec *, ht_err *);    /* on top of model__hf_common             */
+    int (*gguf)(const model__in *, ht_spec *, ht_err *);  /* on top of what all share, read.c         */
+    int (*hf)(const model__in *, ht_spec *, ht_err *);    /* likewise                                 */
     const model__name *hf_names;     /* differences from Llama's, ended by a NULL name; may be NULL */
 } model__family;
 
@@ -44,7 +44,6 @@ struct model__in {
 };
 
 /* ---- arch.c ---- */
-extern const model__family *const model__families[];           /* NULL-terminated                  */
 /* Find the family of a GGUF or Hugging Face file and where its tensors hang. */
 HT_MUST_USE int model__identify(model__in *, const ht_file *, ht_arena *, ht_err *);
 /* Name of a role's tensor in this kind of file; false when the kind has none. */
@@ -55,9 +54,6 @@ const ht_tensor *model__find(const model__in *, int role, uint32_t layer, uint32
 void model__normal_name(int role, uint32_t layer, char out[64]);
 
 /* ---- read.c: what all families share ---- */
-HT_MUST_USE int model__gguf_common(const model__in *, ht_spec *, ht_err *);
-HT_MUST_USE int model__hf_common(const model__in *, ht_spec *, ht_err *);
-HT_MUST_USE int model__check(const ht_spec *, ht_err *);
 /* "<arch>.<key>" typed reads. */
 HT_MUST_USE int model__u32(const model__in *, const char *key, bool required, uint32_t def,
                            uint32_t *out, ht_err *);

@@ -119,7 +119,7 @@ static int gguf_experts(const model__in *in, ht_spec *s, ht_err *e)
 }
 
 /* Fill *s from a GGUF's keys and tensors, before the family's own reader. */
-int model__gguf_common(const model__in *in, ht_spec *s, ht_err *e)
+static int gguf_common(const model__in *in, ht_spec *s, ht_err *e)
 {
     uint32_t v;
     memset(s, 0, sizeof *s);
@@ -148,7 +148,7 @@ int model__gguf_common(const model__in *in, ht_spec *s, ht_err *e)
 }
 
 /* Fill *s from config.json and the folder's tensors, before the family's own reader. */
-int model__hf_common(const model__in *in, ht_spec *s, ht_err *e)
+static int hf_common(const model__in *in, ht_spec *s, ht_err *e)
 {
     double eps;
     bool tied;
@@ -277,7 +277,7 @@ static int check_floats(const ht_spec *s, ht_err *e)
 }
 
 /* Bounds of a finished spec, whatever it was read from. Errors name the setting (HT_EFORMAT). */
-int model__check(const ht_spec *s, ht_err *e)
+static int check_spec(const ht_spec *s, ht_err *e)
 {
     HT_TRY(in_range("number of layers", s->n_layers, 1, HT_MAX_LAYERS, e));
     HT_TRY(in_range("hidden size", s->dim, 1, MAX_DIM, e));
@@ -318,15 +318,15 @@ int ht_spec_read(ht_spec *s, const ht_file *f, ht_arena *arena, ht_err *e)
             return HT_FAIL(e, HT_EFORMAT, "%s: the pack's header has no model.spec",
                            ht_file_path(f));
         HT_TRY(model__spec_from_json(spec, arena, s, e));
-        return model__check(s, e);
+        return check_spec(s, e);
     }
     if (ht_file_kind(f) == HT_FILE_GGUF) {
-        HT_TRY(model__gguf_common(&in, s, e));
+        HT_TRY(gguf_common(&in, s, e));
         HT_TRY(in.fam->gguf(&in, s, e));
     } else {
-        HT_TRY(model__hf_common(&in, s, e));
+        HT_TRY(hf_common(&in, s, e));
         HT_TRY(in.fam->hf(&in, s, e));
     }
     normalise(s);
-    return model__check(s, e);
+    return check_spec(s, e);
 }

@@ -159,7 +159,7 @@ static int fill(ht_tok *t, const ht_file *f, const ht_meta *tokens, bool spm, co
     return tok__finish(t, e);
 }
 
-int tok__from_gguf(ht_tok **out, const ht_file *f, const char *pre, ht_err *e)
+static int from_gguf(ht_tok **out, const ht_file *f, const char *pre, ht_err *e)
 {
     const char *model = NULL;
     size_t n = 0;
@@ -191,7 +191,7 @@ int ht_tok_from_file(ht_tok **out, const ht_file *f, const char *pre, ht_err *e)
     size_t n;
     const void *blob = ht_file_blob(f, "tokenizer", &n);
     switch (ht_file_kind(f)) {
-    case HT_FILE_GGUF: return tok__from_gguf(out, f, pre, e);
+    case HT_FILE_GGUF: return from_gguf(out, f, pre, e);
     case HT_FILE_PACK:
         if (pre)
             return HT_FAIL(e, HT_EARG,

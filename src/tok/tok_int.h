@@ -99,7 +99,6 @@ HT_MUST_USE int tok__rank_scores(ht_tok *, const double *score, ht_err *);
 bool tok__byte_text(tok_text, uint8_t *byte); /* "<0xNN>" */
 
 /* ---- importers, blob ---- */
-HT_MUST_USE int tok__from_gguf(ht_tok **, const ht_file *, const char *pre, ht_err *);
 HT_MUST_USE int tok__from_hf(ht_tok **, const ht_json *tokenizer, const ht_json *tokenizer_config,
                              const ht_json *config, const ht_json *generation, const char *pre,
                              ht_err *);

@@ -12,18 +12,15 @@ if ! [ -f "$B/libhetero.so.0" ]; then
     exit
 fi
 
-# Globals of the library: "dir symbol object".
-find "$B/obj/src" -name '*.o' | sort | while read -r o; do
-    s=${o#"$B"/obj/}
-    [ -f "${s%.o}.c" ] || continue # left from a source that is gone
-    d=${s#src/}
-    d=${d%/*}
-    nm -g --defined-only "$o" | awk -v d="$d" -v o="$o" '{ print d, $NF, o }'
-done > "$tmp/globals"
+# Objects whose source is still there; then "dir symbol object" of globals, "symbol object" of wants.
 find "$B/obj" -name '*.o' | while read -r o; do
     s=${o#"$B"/obj/}
-    [ -f "${s%.o}.c" ] && nm -u "$o" | awk -v o="$o" '{ print $NF, o }'
-done > "$tmp/wants"
+    [ -f "${s%.o}.c" ] && echo "$o"
+done | sort > "$tmp/objects"
+grep "^$B/obj/src/" "$tmp/objects" | xargs nm -A -g --defined-only | awk -v b="$B/obj/src/" '{
+    o = $1; sub(/:[0-9a-f]*$/, "", o); d = substr(o, length(b) + 1); sub(/\/[^\/]*$/, "", d)
+    print d, $NF, o }' > "$tmp/globals"
+xargs -a "$tmp/objects" nm -A -u | awk '{ o = $1; sub(/:$/, "", o); print $NF, o }' > "$tmp/wants"
 
 check 'globals are ht_* or <dir>__*' "$(awk '{
     n = split($1, part, "/"); own = 0

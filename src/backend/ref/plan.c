@@ -35,7 +35,7 @@ static void *take(taker *t, size_t count, size_t size)
     return p;
 }
 
-/* Rows, widths and context are bounded by 16-bit rows and by model__check: products fit 64 bits. */
+/* Rows, widths and context are bounded by 16-bit rows and by the reader of specs: products fit 64 bits. */
 static void take_all(ht_plan *p, taker *t)
 {
     const ht_spec *s = &p->m->spec;

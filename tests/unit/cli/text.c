@@ -1,4 +1,5 @@
-/* What the command line makes of texts and documents: units, times, escapes, the readable form. */
+/* text.c - what the command line makes of texts and documents: units, times, escapes, the form for
+ * people. */
 #include "cli/cli.h"
 #include "core/arena.h"
 #include "test.h"
