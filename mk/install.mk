@@ -7,14 +7,15 @@ INCLUDEDIR ?= $(PREFIX)/include
 DATADIR ?= $(PREFIX)/share
 INSTALL ?= install
 DEFAULT_MODEL := models/tale-9m-f16.gguf
-PROMPT ?= Once upon a time
+# Empty: the built-in request for a story, through the chat template.
+PROMPT ?=
 
-.PHONY: run install uninstall documents
+.PHONY: run install uninstall documents docs
 # What is missing is installed first, then make starts anew: the compiler may be among it.
 run:
 	@sh mk/need.sh build
 	+@$(MAKE) --no-print-directory hetero
-	./hetero run -p '$(PROMPT)' $(RUN_ARGS)
+	./hetero run $(if $(PROMPT),-p '$(PROMPT)') $(RUN_ARGS)
 
 # Man pages and completions are made from the option table by the program itself.
 COMMANDS = $(shell sed -n '/enum ht_cmd {/,/HT_CMDS/p' src/core/opt.h | grep -oE 'HT_CMD_[A-Z]+' | \
@@ -24,6 +25,14 @@ documents: $(B)/hetero
 	$(Q)$(B)/hetero help --man > $(B)/doc/hetero.1
 	$(Q)for c in $(COMMANDS); do $(B)/hetero help $$c --man > $(B)/doc/hetero-$$c.1 || exit 1; done
 	$(Q)for s in bash zsh fish; do $(B)/hetero help --completion $$s > $(B)/doc/completion.$$s || exit 1; done
+
+# The committed copies; tests/lint/opts.sh tells when they are old.
+docs: documents
+	mkdir -p docs/man docs/completions
+	cp $(B)/doc/*.1 docs/man/
+	cp $(B)/doc/completion.bash docs/completions/hetero.bash
+	cp $(B)/doc/completion.fish docs/completions/hetero.fish
+	cp $(B)/doc/completion.zsh docs/completions/_hetero
 
 $(B)/hetero.pc: Makefile mk/install.mk FORCE
 	$(Q)printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(LIBDIR)' 'includedir=$(INCLUDEDIR)' '' \

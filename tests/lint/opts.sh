@@ -30,6 +30,14 @@ for c in $commands; do
     check "hetero-$c(1) documents what --help lists" "$(while read -r o; do
         grep -qF -- "$o" "$tmp/man.plain" || echo "$o is missing"; done < "$tmp/long")"
 done
+# Committed copies, for readers of the repository and packagers: `make docs` renews them.
+if [ -d docs/man ]; then
+    check 'docs/man/hetero.1 is current (make docs)' "$("$B/hetero" help --man 2>&1 | diff -q - docs/man/hetero.1)"
+    for c in $commands; do
+        check "docs/man/hetero-$c.1 is current (make docs)" \
+            "$("$B/hetero" help "$c" --man 2>&1 | diff -q - "docs/man/hetero-$c.1" 2>&1)"
+    done
+fi
 "$B/hetero" run --no-such-option > /dev/null 2> "$tmp/err"
 rc=$?
 check 'an unknown option is refused by name' "$([ $rc -ne 0 ] && grep -q 'no-such-option' "$tmp/err" || cat "$tmp/err" - < /dev/null; [ $rc -ne 0 ] || echo 'exit status 0')"
@@ -38,5 +46,7 @@ for shell in bash zsh fish; do
         fail "completion for $shell: $(head -n 1 "$tmp/err")"
     check "completion for $shell names every command" "$(for c in $commands; do
         grep -qw -- "$c" "$tmp/completion" || echo "$c"; done)"
+    case $shell in zsh) kept=docs/completions/_hetero ;; *) kept=docs/completions/hetero.$shell ;; esac
+    [ -d docs/completions ] && check "$kept is current (make docs)" "$(diff -q "$tmp/completion" $kept 2>&1)"
 done
 finish
