@@ -18,11 +18,11 @@
 
 enum { API_PREFILL, API_DECODE, API_PHASES };
 enum {
-    API_UBATCH = 512,           /* default prefill chunk in rows                           */
-    API_EVAL_LOGITS = 64 << 20, /* bytes of logits one evaluation chunk may hold           */
-    API_EVAL_FEW = 4,           /* wanted rows up to which chunks are cut at each one       */
-    API_SEGMENTS = 8
-}; /* distinct (phase, plan) pairs in one call                */
+    API_UBATCH = 512,           /* default prefill chunk in rows */
+    API_EVAL_LOGITS = 64 << 20, /* bytes of logits one evaluation chunk may hold */
+    API_EVAL_FEW = 4,           /* wanted rows up to which chunks are cut at each one */
+    API_SEGMENTS = 8,           /* distinct (phase, plan) pairs in one call */
+};
 
 /* An opened backend with the model loaded and the pool attached. */
 typedef struct {
@@ -33,9 +33,9 @@ typedef struct {
 /* Where a phase runs and why. */
 typedef struct {
     api__unit *unit;
-    bool forced;     /* named by the user: decision "forced"                    */
-    uint8_t flags;   /* HT_ALT_REP when the alternate representation is read    */
-    const char *rep; /* its name, "f16"; borrowed from the model                */
+    bool forced;     /* named by the user: decision "forced" */
+    uint8_t flags;   /* HT_ALT_REP when the alternate representation is read */
+    const char *rep; /* its name, "f16"; borrowed from the model */
 } api__phase;
 
 /* A cover encoded for one bucket. Stays in the engine until close, so that receipts may point to
@@ -48,16 +48,16 @@ typedef struct api__plan {
     int phase;
     const ht_cut *cuts;
     size_t n_cuts;
-    char cover[HT_SHA256_HEX]; /* ht_cover_hash                                           */
+    char cover[HT_SHA256_HEX]; /* ht_cover_hash */
     char *cls;                 /* numeric class of what it writes: "cpu act=f32 kv=f16,f16" */
 } api__plan;
 
-typedef struct {                 /* bytes, in the order of inspect's and info's "memory"    */
-    uint64_t mapped;             /* tensors of the file, as mapped                          */
-    uint64_t weights;            /* resident: mapped ones read in place, and copies          */
-    uint64_t owned;              /* the part that is the model's: reordered rows, vectors     */
-    uint64_t copied;             /* the part of weights that is a backend's own copy         */
-    uint64_t kv, scratch, total; /* total = weights + kv + scratch                          */
+typedef struct {                 /* bytes, in the order of inspect's and info's "memory" */
+    uint64_t mapped;             /* tensors of the file, as mapped */
+    uint64_t weights;            /* resident: mapped ones read in place, and copies */
+    uint64_t owned;              /* the part that is the model's: reordered rows, vectors */
+    uint64_t copied;             /* the part of weights that is a backend's own copy */
+    uint64_t kv, scratch, total; /* total = weights + kv + scratch */
 } api__memory;
 
 struct ht_engine {
@@ -65,13 +65,12 @@ struct ht_engine {
     ht_file *file;
     ht_model *model;
     ht_tok *tok;
-    char *path, *tmpl; /* tmpl NULL: none                                         */
+    char *path, *tmpl; /* tmpl NULL: none */
     size_t tmpl_n;
-    char tmpl_sha[HT_SHA256_HEX],
-        pack_sha[HT_SHA256_HEX]; /* "" when there is none                 */
-    const char *contract;        /* of the stored weights: "f16", "q8", "q4"                */
+    char tmpl_sha[HT_SHA256_HEX], pack_sha[HT_SHA256_HEX]; /* "" when there is none */
+    const char *contract; /* of the stored weights: "f16", "q8", "q4" */
     uint32_t n_proj, n_quantised;
-    bool verified; /* every byte of the pack hashed at this open               */
+    bool verified; /* every byte of the pack hashed at this open */
     api__unit unit[API_PHASES];
     size_t n_units;
     api__phase phase[API_PHASES];
@@ -80,39 +79,39 @@ struct ht_engine {
     ht_pool *pool;
     int kv_type[2];
     uint32_t ctx, ubatch, max_sessions, n_sessions;
-    uint8_t act; /* enum ht_act                                             */
+    uint8_t act; /* enum ht_act */
     int threads;
     ht_cpu_threads cpu;
     char isa[16];
     char ctx_why[96];
     api__memory mem;
     api__plan *plans;
-    uint64_t receipts; /* sequence number of the last receipt                     */
-    atomic_flag busy;  /* held while a session of this engine runs                */
+    uint64_t receipts; /* sequence number of the last receipt */
+    atomic_flag busy;  /* held while a session of this engine runs */
 };
 
 /* One (phase, plan) run of a call: sums over its runs. */
 typedef struct {
     int phase;
     const api__plan *plan;
-    uint32_t pos0; /* first position written                                  */
+    uint32_t pos0; /* first position written */
     uint64_t tokens, runs, ns;
     ht_run_stats sum;
 } api__segment;
 
 /* What a receipt says of one call; filled by session.c, written by receipt.c. */
 typedef struct {
-    uint64_t seq;       /* 0: nothing ran yet                                      */
-    const char *call;   /* "generate" or "eval"                                    */
-    const char *status; /* "ok", "cancelled", "error"                              */
-    const char *finish; /* ht_finish_name; "none" for eval                         */
-    const char *note;   /* one more fact about the finish, or NULL                 */
+    uint64_t seq;       /* 0: nothing ran yet */
+    const char *call;   /* "generate" or "eval" */
+    const char *status; /* "ok", "cancelled", "error" */
+    const char *finish; /* ht_finish_name; "none" for eval */
+    const char *note;   /* one more fact about the finish, or NULL */
     uint32_t n_prompt, n_kept, n_out;
-    uint64_t wall_ns[API_PHASES]; /* with sampling and detokenisation                        */
-    uint64_t cow_bytes;           /* copied by copy-on-write during the call                  */
+    uint64_t wall_ns[API_PHASES]; /* with sampling and detokenisation */
+    uint64_t cow_bytes;           /* copied by copy-on-write during the call */
     uint8_t prompt_sha[HT_SHA256_BYTES], out_sha[HT_SHA256_BYTES];
-    bool sampled;         /* sampling and chain are valid                            */
-    ht_sampling sampling; /* its pointers are NULL                                   */
+    bool sampled;         /* sampling and chain are valid */
+    ht_sampling sampling; /* its pointers are NULL */
     char chain[400];
     size_t n_segments;
     api__segment segment[API_SEGMENTS];
@@ -123,13 +122,12 @@ struct ht_session {
     ht_arena *arena;
     ht_seq *seq;
     int32_t *hist;   /* [ctx+1] tokens of the held positions, then the sampled one */
-    bool rope_long;  /* how the held positions were rotated (longrope)          */
-    int32_t *pos;    /* [ubatch] batch arrays                                   */
-    uint16_t *owner; /* [ubatch] all 0                                          */
-    uint32_t *want;  /* [ubatch]                                                */
+    bool rope_long;  /* how the held positions were rotated (longrope) */
+    int32_t *pos;    /* [ubatch] batch arrays */
+    uint16_t *owner; /* [ubatch] all 0 */
+    uint32_t *want;  /* [ubatch] */
     atomic_int cancel;
-    _Atomic(const api__plan *)
-        running; /* what ht_cancel() must stop                              */
+    _Atomic(const api__plan *) running; /* what ht_cancel() must stop */
     api__record rec;
 };
 

@@ -92,7 +92,8 @@ int api__memory_of(const api__phase phase[API_PHASES], const ht_file *f, const h
     out->weights = out->copied + owned + mapped_read;
     out->owned = owned;
     out->kv = pool ? ht_pool_estimate(pool) : 0;
-    out->total = out->weights + out->kv + out->scratch;
+    /* A pool that no address space holds is UINT64_MAX; it must not wrap to something small. */
+    out->total = out->kv == UINT64_MAX ? UINT64_MAX : out->weights + out->kv + out->scratch;
     return 0;
 }
 

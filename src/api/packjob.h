@@ -8,10 +8,10 @@
 
 typedef struct {
     const ht_named *named;
-    const ht_weight *w;   /* NULL: the vector named->vec, stored as F32                          */
-    const char *rep;      /* "" main, else the alternate's name                                 */
-    uint8_t type, layout; /* as stored                                                          */
-    bool as_is;           /* the source's blocks are moved, not computed from values            */
+    const ht_weight *w;   /* NULL: the vector named->vec, stored as F32 */
+    const char *rep;      /* "" main, else the alternate's name */
+    uint8_t type, layout; /* as stored */
+    bool as_is;           /* the source's blocks are moved, not computed from values */
     uint64_t bytes;
 } api__item;
 
@@ -22,14 +22,13 @@ typedef struct {
     ht_model *model;
     ht_tok *tok;
     ht_team *team;
-    const char
-        *src_contract; /* of the source: "f16", "q8", "q4"                                  */
+    const char *src_contract; /* of the source: "f16", "q8", "q4" */
     ht_named *named;
     size_t n_named;
-    api__item *item; /* [n_items], in the order of the file                               */
+    api__item *item; /* [n_items], in the order of the file */
     size_t n_items;
     uint32_t n_proj, n_quantised, n_requantised, n_fallback;
-    uint64_t total, done; /* bytes of all items, written so far: progress                      */
+    uint64_t total, done; /* bytes of all items, written so far: progress */
 } api__packjob;
 
 /* Smallest float type that holds every value of w bit for bit: F16, else BF16, else F32. */

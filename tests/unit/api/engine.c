@@ -38,6 +38,9 @@ T_CASE(engine, memory_is_checked_first)
     const ht_engine_params p = {.model = TALE, .ctx = 1 << 20, .max_sessions = 65535, .threads = 1};
     T_ERR(ht_engine_open(&e, &p, &err), HT_ENOMEM, err, "available");
     T_CHECK(strstr(err.msg, "needs"), "%s", err.msg);
+    const ht_engine_params most = {
+        .model = TALE, .ctx = UINT32_MAX, .max_sessions = 65535, .threads = 1};
+    T_ERR(ht_engine_open(&e, &most, &err), HT_ENOMEM, err, "available");
 }
 
 T_CASE(engine, info_says_what_is_loaded)

@@ -63,6 +63,7 @@ T_CASE(vocab, bad_arguments)
     size_t n = 0;
     T_ERR(ht_vocab_encode(v, "a", 1, 8, &ids, &n, &err), HT_EARG, err, "flags");
     T_ERR(ht_vocab_decode(v, &past, 1, 0, &text, &n, &err), HT_EARG, err, "4096");
+    ht_vocab_close(v);
     T_ERR(ht_vocab_open(&v, "no/such/file.gguf", NULL, &err), HT_EIO, err, "no/such/file.gguf");
     T_TRUE(!v);
 }
