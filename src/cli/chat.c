@@ -359,8 +359,8 @@ static int slash(work *w, char *text, ht_err *e)
         if (d == 0) return slashes[i].fn(w, arg, e);
         if (d < best_d) best_d = d, best = slashes[i].name;
     }
-    return HT_FAIL(e, HT_EARG, "unknown command %.40s%s%s; /help lists them all", text,
-                   best ? "; did you mean " : "", best ? best : "");
+    return HT_FAIL(e, HT_EARG, "unknown command %.40s%s%s%s; /help lists them all", text,
+                   best ? "; did you mean " : "", best ? best : "", best ? "?" : "");
 }
 
 /* ---- the loop ---- */

@@ -55,10 +55,11 @@ int cli__model(cli__ctx *c, bool may_default, ht_err *e)
             word; /* the command line wins over HETERO_MODEL                                       */
     }
     if (opt) {
-        if (strlen(opt) >= sizeof c->model)
-            return HT_FAIL(e, HT_EARG, "model path of %zu bytes is longer than %d", strlen(opt),
+        size_t n = strlen(opt);
+        if (n >= sizeof c->model)
+            return HT_FAIL(e, HT_EARG, "model path of %zu bytes is longer than %d", n,
                            CLI_PATH - 1);
-        strcpy(c->model, opt);
+        memcpy(c->model, opt, n + 1);
         return 0;
     }
     if (!may_default)
@@ -124,6 +125,7 @@ int cli__text(cli__ctx *c, char **text, size_t *n, ht_err *e)
 int cli__ids(cli__ctx *c, uint32_t n_vocab, int32_t **ids, size_t *n, ht_err *e)
 {
     int64_t *wide;
+    *ids = NULL;
     int64_t last = n_vocab ? (int64_t)n_vocab - 1 : INT32_MAX;
     HT_TRY(ht_parse_ints(ht_opt_str(c->o, HT_OPT_IDS), "--ids", 0, last, &wide, n, e));
     *ids = ht_mem_array(*n, sizeof **ids);

@@ -73,8 +73,8 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "projections"),
     [HT_OPT_ALSO] = ENUM(INPUT, 0, C(PACK), "--also", "KIND", NULL, "q8|q4",
         "store a second representation of the projections"),
-    [HT_OPT_Q4_TYPE] = ENUM(INPUT, 0, C(PACK), "--q4-type", "TYPE", "q4_0", "q4_0|q4_k",
-        "tensor type of the q4 contract's body"),
+    [HT_OPT_Q4_TYPE] = ENUM(INPUT, 0, C(PACK), "--q4-type", "TYPE", NULL, "q4_0|q4_k",
+        "tensor type of the q4 contract's body (default: q4_0)"),
     [HT_OPT_HEAD_TYPE] = ENUM(INPUT, 0, C(PACK), "--head-type", "TYPE", NULL,
         "f16|q8_0|q6_k|q4_k|q4_0",
         "tensor type of the vocabulary projection under q4 (default: the better of q6_k and q8_0 "

@@ -1,0 +1,97 @@
+"""Committed documents agree with the program: manual pages and completions are what it prints, the exit
+statuses and errors of docs/ are real, and the examples of README.md and of the manual run."""
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
+from e2e import BIN, ENV, ROOT, check, end, err, run, skip, tmp
+
+COMMANDS = ('run', 'chat', 'pack', 'inspect', 'tokenize', 'template', 'explain', 'bench', 'ppl', 'logits', 'doctor',
+            'qualify', 'version', 'help')
+
+
+def read(*path):
+    return open(os.path.join(ROOT, *path), encoding='utf-8').read()
+
+
+def made_from_the_table():
+    pages = {'hetero.1': ['--man']}
+    pages.update({'hetero-%s.1' % c: ['--man', c] for c in COMMANDS})
+    for name, args in pages.items():
+        check(run('help', *args).stdout.decode() == read('docs', 'man', name), 'docs/man/' + name,
+              'differs: hetero help %s > docs/man/%s' % (' '.join(args), name))
+    check(sorted(os.listdir(os.path.join(ROOT, 'docs', 'man'))) == sorted(pages), 'docs/man holds these pages only')
+    for shell, name in (('bash', 'hetero.bash'), ('zsh', '_hetero'), ('fish', 'hetero.fish')):
+        text = run('help', '--completion', shell).stdout.decode()
+        check(text == read('docs', 'completions', name), 'docs/completions/' + name, 'differs')
+        if shutil.which(shell):
+            r = subprocess.run([shell, '-n', os.path.join(ROOT, 'docs', 'completions', name)], stderr=subprocess.PIPE)
+            check(r.returncode == 0, shell + ' reads its completions', err(r))
+        else:
+            skip(shell + ' reads its completions', 'it is not installed')
+    script = ('. docs/completions/hetero.bash; COMP_WORDS=(hetero run --top-); COMP_CWORD=2; _hetero; echo "${COMPREPLY[@]}"; '
+              'COMP_WORDS=(hetero run --act ""); COMP_CWORD=3; _hetero; echo "${COMPREPLY[@]}"; '
+              'COMP_WORDS=(hetero be); COMP_CWORD=1; _hetero; echo "${COMPREPLY[@]}"')
+    got = subprocess.run(['bash', '-c', script], cwd=ROOT, stdout=subprocess.PIPE).stdout.decode().split('\n')
+    check(got[:3] == ['--top-k --top-p', 'f32 q8', 'bench'], 'bash completes', got)
+
+
+def statuses_agree():
+    table = dict(re.findall(r'^\| (\d+) \| ([^|]+) \|', read('docs', 'cli.md'), re.M))
+    page = read('docs', 'man', 'hetero.1')
+    for status in table:
+        check(re.search(r'^\.TP\n%s\n' % status, page, re.M), 'status %s is in the manual' % status)
+    check(set(table) == {'0', '1', '2', '3', '4', '5', '6', '130'}, 'statuses of docs/cli.md', sorted(table))
+
+
+def catalogue_is_real():
+    """Rows of docs/errors.md that name a literal message: produce it."""
+    text = read('docs', 'errors.md')
+    cases = [(['run', '--tmep', '1'], 'unknown option --tmep; did you mean --temp?', 2),
+             (['run', '--chunks', '3'], "option --chunks belongs to 'hetero ppl'", 2),
+             (['run', '-ngl', '1'], "is not one of hetero's: this build has no GPU engine", 2),
+             (['rnu'], "unknown command 'rnu'; did you mean 'run'?", 2),
+             (['logits', '--ids', '1'], 'no model: give a GGUF file', 2),
+             (['run', '-p', 'x', '--engine', 'warp'], 'engine "warp" is unknown; this build has:', 2),
+             (['run', '-p', ''], 'the prompt is empty', 2),
+             (['doctor', '--require-device', 'warp'], 'this build has none of that name', 4)]
+    for args, message, status in cases:
+        check(message in text, 'docs/errors.md has: ' + message)
+        r = run(*args)
+        check(message in err(r) and r.returncode == status, 'is produced: ' + message, (r.returncode, err(r)))
+
+
+def examples():
+    """Every `hetero ...` line of README.md's blocks and of the manual's short examples runs."""
+    readme = read('README.md')
+    lines = [l.strip() for b in re.findall(r'```\n(.*?)```', readme, re.S) for l in b.split('\n')]
+    lines = [l.split('  #')[0].strip() for l in lines if l.startswith('hetero ')]
+    check(len(lines) >= 10, 'examples found in README.md', len(lines))
+    manual = ['hetero run -p \'Once upon a time\' -n 40 --temp 0', 'hetero help run', 'hetero version --json',
+              'hetero logits models/tale-9m-f16.gguf --ids 5,17,3 --at 0,2 --json', 'hetero doctor --require-device cpu --json',
+              'hetero explain models/tale-9m-f16.gguf -p 128 -d 1024 --json']
+    pages = ''.join(read('docs', 'man', 'hetero-%s.1' % c) for c in COMMANDS).replace('\\-', '-').replace('\\(dq', '"')
+    with tmp() as t:
+        for line in lines + manual:
+            check(line in lines or line in pages, 'is an example of the manual: ' + line)
+            words = [w.replace('/tmp/', t + '/') for w in shlex.split(line)]
+            r = run(*words[1:])
+            check(r.returncode == 0 and r.stdout, 'example: ' + line, err(r))
+    shown = re.search(r'\$ \./hetero run -s (\d+)\n.*?\n.*?\n(.*?)\nprefill ', readme, re.S)
+    if check(shown, 'README.md shows a run'):
+        r = run('run', '-s', shown.group(1), '-t', '1')
+        check(r.stdout.decode().strip() == shown.group(2).strip(), 'the run README.md shows is what comes out', r.stdout[:200])
+
+
+def links():
+    for name in re.findall(r'`((?:docs|src|include)/[A-Za-z0-9_./-]+|[A-Z]+\.md)`', read('README.md')):
+        check(os.path.exists(os.path.join(ROOT, name)), 'README.md names %s' % name)
+
+
+for part in (made_from_the_table, statuses_agree, catalogue_is_real, examples, links):
+    part()
+end()

@@ -1,0 +1,116 @@
+"""Wrong input: the message says what, where and what next; the exit status is the documented one; and
+standard output stays empty (with --json: holds the error as a document)."""
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
+from e2e import TALE, check, end, err, run, tmp
+
+COMMANDS = ('run', 'chat', 'pack', 'inspect', 'tokenize', 'template', 'explain', 'bench', 'ppl', 'logits', 'doctor',
+            'qualify', 'version', 'help')
+
+
+def fails(status, text, *args, **kw):
+    """hetero ARGS ends with status, says text on standard error and nothing on standard output."""
+    r = run(*args, **kw)
+    name = ' '.join(map(str, args))[-70:]
+    check(r.returncode == status, name, 'status %d, want %d: %s' % (r.returncode, status, err(r)))
+    check(text in err(r), name, 'lacks %r: %s' % (text, err(r)))
+    check(r.stdout == b'', name, 'standard output: %r' % r.stdout[:80])
+    check('error: ' in err(r), name, 'no line says error: ' + err(r))
+
+
+def usage():
+    fails(2, "did you mean --temp?", 'run', '--tmep', '1')
+    fails(2, "did you mean 'run'?", 'rnu')
+    fails(2, "belongs to 'hetero ppl'", 'run', '--chunks', '3')
+    fails(2, 'no GPU engine', 'run', '-ngl', '99')
+    fails(2, 'need one of f32|q8', 'run', '--act', 'q9')
+    fails(2, 'out of range', 'run', '--top-p', '2')
+    fails(2, 'needs a value', 'run', '-n')
+    fails(2, 'nothing to generate', 'run', '-p', 'x', '-n', '0')
+    fails(2, 'usage: hetero pack', 'pack')
+    fails(2, 'usage: hetero pack', 'pack', TALE)
+    fails(2, 'no model', 'logits', '--ids', '1')
+    fails(2, 'no model', 'tokenize', '-p', 'x')
+    fails(2, 'two models', 'run', TALE, '-m', TALE)
+    fails(2, 'exclude each other', 'run', '-p', 'x', '--ids', '1')
+    fails(2, 'both -p and -f', 'run', '-p', 'x', '-f', TALE)
+    fails(2, 'the prompt is empty', 'run', '-p', '')
+    fails(2, 'go together', 'tokenize', TALE, '--ids', '1')
+    fails(2, '--ids: item 2', 'logits', TALE, '--ids', '1,x')
+    fails(2, 'from 0 to 4095', 'logits', TALE, '--ids', '5000')
+    fails(2, '--at: item 1', 'logits', TALE, '--ids', '1', '--at', '1')
+    fails(2, 'need ID+X', 'run', '-p', 'x', '-l', '5')
+    fails(2, '--now', 'template', TALE, '--messages', '-', '--now', 'tomorrow', data=b'[]')
+    fails(2, 'this build has: ', 'run', '-p', 'x', '--engine', 'warp')
+    fails(2, 'HETERO_THREADS many', 'run', '-p', 'x', env={'HETERO_THREADS': 'many'})
+    fails(4, 'add --reference', 'qualify')
+
+
+def files():
+    with tmp() as t:
+        missing, broken, text = (os.path.join(t, n) for n in ('missing.gguf', 'broken.gguf', 'notes.txt'))
+        open(broken, 'wb').write(open(TALE, 'rb').read(5000))
+        open(text, 'w').write('hello')
+        for command in ('run', 'inspect', 'tokenize', 'explain', 'bench', 'logits', 'qualify', 'ppl', 'template', 'chat'):
+            extra = {'run': ['-p', 'x'], 'tokenize': ['-p', 'x'], 'logits': ['--ids', '1'], 'qualify': ['--reference'],
+                     'ppl': [text], 'template': ['--messages', text]}.get(command, [])
+            fails(3, 'missing.gguf', command, missing, *extra)
+            fails(3, 'broken.gguf', command, broken, *extra)
+        fails(3, 'notes.txt', 'inspect', text)
+        fails(3, 'No such file', 'run', '-f', os.path.join(t, 'none'))
+        fails(3, 'messages', 'template', TALE, '--messages', text)
+        fails(2, 'fewer than one chunk', 'ppl', TALE, text)
+        fails(3, 'missing', 'pack', missing, '-o', os.path.join(t, 'out.htpack'))
+        check(os.listdir(t) == sorted(os.listdir(t)) and not [f for f in os.listdir(t) if 'out' in f],
+              'a failed pack leaves nothing behind', os.listdir(t))
+        fails(2, 'messages', 'template', TALE, '--messages', '-', data=b'{"role":"user"}')
+        bad = os.path.join(t, 'bad.jinja')
+        open(bad, 'w').write('line one\n{% frobnicate x %}')
+        r = run('template', '--template', bad, '--messages', '-', data=b'[]')
+        check(r.returncode in (3, 4) and '2' in err(r) and r.stdout == b'', 'template errors name the line', err(r))
+    fails(5, 'the context 4', 'run', '-p', 'one two three four five six seven', '-c', '4')
+
+
+def as_json():
+    for args, status in ((['run', '--tmep', '1'], 2), (['inspect', '/nonexistent.gguf'], 3), (['rnu'], 2)):
+        r = run(*args, '--json')
+        check(r.returncode == status, str(args), r.returncode)
+        e = json.loads(r.stdout)['error']
+        check(e['status'] == status and e['message'] in err(r) and e['code'], 'the error as a document', e)
+
+
+def purity():
+    for c in COMMANDS:
+        r = run(c, '--help')
+        check(r.returncode == 0 and r.stderr == b'' and b'usage: hetero ' + c.encode() in r.stdout, c + ' --help', err(r))
+        check(run('help', c).stdout == r.stdout, 'help ' + c)
+    r = run('run', '-p', 'Once', '-n', 3, '--temp', 0, '--log-level', 'error')
+    check(r.stderr == b'' and r.stdout, '--log-level error is silent', err(r))
+    r = run('run', '-p', 'Once', '-n', 3, '--temp', 0, '-v')
+    check('sampler: ' in err(r) and 'threads' in err(r), '-v says more', err(r))
+    check(b'\r' not in r.stderr and b'\x1b' not in r.stderr, 'no progress bar off a terminal')
+    r = run('run', '-p', 'Once', '-n', 3, env={'HETERO_TMEP': '1'})
+    check('HETERO_TMEP' in err(r) and r.returncode == 0, 'an unread variable is mentioned', err(r))
+
+
+def nothing_is_clamped_silently():
+    r = run('run', '-p', 'Once', '-n', 5000, '--stop', ' ', '--top-k', 100000, '-c', 3000)
+    for text in ('--top-k 100000', '-n 5000', '-c 3000'):
+        check('warning: ' + text in err(r), 'said: ' + text, err(r))
+
+
+def output():
+    if os.path.exists('/dev/full'):
+        import subprocess
+        from e2e import BIN, ENV, ROOT
+        with open('/dev/full', 'w') as full:
+            r = subprocess.run([BIN, 'inspect', TALE], stdout=full, stderr=subprocess.PIPE, env=ENV, cwd=ROOT)
+        check(r.returncode != 0 and 'standard output' in err(r), 'a full disk is noticed', err(r))
+
+
+for part in (usage, files, as_json, purity, nothing_is_clamped_silently, output):
+    part()
+end()
