@@ -5,7 +5,7 @@
  * checked when the entries were loaded (index.h); the outcome of those checks is part of an entry. */
 #ifndef HT_ROUTE_PLAN_H
 #define HT_ROUTE_PLAN_H
-#include "route/scope.h"
+#include "evid/scope.h"
 
 enum ht_reason {
     HT_R_OK, HT_R_NO_EVIDENCE, HT_R_OTHER_MODEL, HT_R_OTHER_TOKENIZER, HT_R_OTHER_TEMPLATE,

@@ -1,5 +1,5 @@
 /* scope.c - scopes and their canonical bytes; see scope.h. */
-#include "route/scope.h"
+#include "evid/scope.h"
 #include "evid/schema.h"
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* scope.h - the exact thing a route is admitted for (evidence.md 7.4): phase, bucket, batch, context,
  * digests of pack, tokenizer, template, binary and assets, precision, sampler class, machine, OS. Two
  * scopes are the same when their canonical bytes are; there is no nearest and no wildcard. */
-#ifndef HT_ROUTE_SCOPE_H
-#define HT_ROUTE_SCOPE_H
+#ifndef HT_EVID_SCOPE_H
+#define HT_EVID_SCOPE_H
 #include "core/buf.h"
 #include "core/hash.h"
 #include "core/json.h"
