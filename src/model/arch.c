@@ -5,11 +5,23 @@
 #include <stdio.h>
 #include <string.h>
 
-static const model__family *const families[] = {
-    &model__llama, &model__mistral,  &model__mixtral, &model__qwen2,     &model__qwen2moe,
-    &model__qwen3, &model__qwen3moe, &model__gemma3,  &model__gemma3_vl, &model__phi3,
-    NULL,
-};
+/* clang-format off */
+#define FAMILIES(X)                                                                                \
+    X(llama)                                                                                       \
+    X(mistral)                                                                                     \
+    X(mixtral)                                                                                     \
+    X(qwen2)                                                                                       \
+    X(qwen2moe)                                                                                    \
+    X(qwen3)                                                                                       \
+    X(qwen3moe)                                                                                    \
+    X(gemma3)                                                                                      \
+    X(gemma3_vl)                                                                                   \
+    X(phi3)
+/* clang-format on */
+#define DECLARE(name) extern const model__family model__##name;
+FAMILIES(DECLARE)
+#define ENTRY(name) &model__##name,
+static const model__family *const families[] = {FAMILIES(ENTRY) NULL};
 
 /* GGUF names are the same for all families. '#' stands for the layer, '@' for the expert. */
 static const char *const gguf_name[MODEL__ROLES] = {

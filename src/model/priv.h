@@ -78,9 +78,4 @@ HT_MUST_USE int model__plain_rope(const model__in *, double base, ht_rope *, ht_
 
 /* ---- json.c ---- */
 HT_MUST_USE int model__spec_from_json(const ht_json *, ht_arena *, ht_spec *, ht_err *);
-
-/* ---- the families ---- */
-extern const model__family model__llama, model__mistral, model__mixtral;
-extern const model__family model__qwen2, model__qwen2moe, model__qwen3, model__qwen3moe;
-extern const model__family model__gemma3, model__gemma3_vl, model__phi3;
 #endif

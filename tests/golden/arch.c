@@ -132,6 +132,7 @@ ARCH(qwen3, "golden.json")
 ARCH(qwen3_moe, "golden.json")
 ARCH(gemma3, "golden.json")
 ARCH(phi3, "golden.json")
+ARCH(qwen2_moe, "golden.json")
 #undef ARCH
 
 /* ---- one spec from both sources -------------------------------------------------------------- */
@@ -179,4 +180,5 @@ SAME(qwen3)
 SAME(qwen3_moe)
 SAME(gemma3)
 SAME(phi3)
+SAME(qwen2_moe)
 #undef SAME
