@@ -10,6 +10,7 @@
     X(llama)                                                                                       \
     X(mistral)                                                                                     \
     X(mixtral)                                                                                     \
+    X(smollm3)                                                                                     \
     X(qwen2)                                                                                       \
     X(qwen2moe)                                                                                    \
     X(qwen3)                                                                                       \

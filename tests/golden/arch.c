@@ -133,6 +133,7 @@ ARCH(qwen3_moe, "golden.json")
 ARCH(gemma3, "golden.json")
 ARCH(phi3, "golden.json")
 ARCH(qwen2_moe, "golden.json")
+ARCH(smollm3, "golden.json")
 #undef ARCH
 
 /* ---- one spec from both sources -------------------------------------------------------------- */
@@ -181,4 +182,5 @@ SAME(qwen3_moe)
 SAME(gemma3)
 SAME(phi3)
 SAME(qwen2_moe)
+SAME(smollm3)
 #undef SAME
