@@ -15,6 +15,7 @@
     X(qwen2moe)                                                                                    \
     X(qwen3)                                                                                       \
     X(qwen3moe)                                                                                    \
+    X(gemma2)                                                                                      \
     X(gemma3)                                                                                      \
     X(gemma3_vl)                                                                                   \
     X(phi3)

@@ -133,6 +133,7 @@ ARCH(qwen3_moe, "golden.json")
 ARCH(gemma3, "golden.json")
 ARCH(phi3, "golden.json")
 ARCH(qwen2_moe, "golden.json")
+ARCH(gemma2, "golden.json")
 ARCH(smollm3, "golden.json")
 #undef ARCH
 
@@ -182,5 +183,6 @@ SAME(qwen3_moe)
 SAME(gemma3)
 SAME(phi3)
 SAME(qwen2_moe)
+SAME(gemma2)
 SAME(smollm3)
 #undef SAME
