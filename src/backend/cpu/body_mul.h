@@ -5,19 +5,9 @@
  * d*2^-8j: powers of two move no bits, so fma(level*2^8j, d*2^-8j, m) is the decoded weight, rounded
  * once. That is four vector operations for a vector of weights: and, convert, fma, fma.
  *
- * Before including it a file defines CPU_PANEL_NT (tokens of `panel`) and CPU_UNROLLED: 1 where vectors
- * are registers, so that types and counts become constants of a straight line of code; 0 for plain C,
- * which would only grow by it. */
-#include "backend/cpu/kern.h"
-
-#if CPU_UNROLLED
-#define KERN INL
-#define UNROLL_(n) _Pragma(#n)
-#define UNROLL(n) UNROLL_(GCC unroll n)
-#else
-#define KERN static inline
-#define UNROLL(n)
-#endif
+ * The including file makes the kernels of its types with MUL_TYPE and enters them with MUL_ENTRY; the
+ * types are spread over files because each is a lot of straight code to compile. */
+#include "backend/cpu/unroll.h"
 
 /* Scales of a group of columns: s[j] = d*2^-8j, m the offset; lane r belongs to row r. */
 typedef struct { float s[4][CPU_LANES], m[CPU_LANES]; } scale_t;
@@ -147,9 +137,9 @@ KERN void chain_plain(const int type, const int tiles, const int nt, const uint8
                      uint32_t kn, const float *x, size_t ldx, vf *acc)
 {
     uint32_t k = 0;
-    for (; k + 8 <= kn; k += 8) {
-UNROLL(8)
-        for (uint32_t j = 0; j < 8; j++) {
+    for (; k + 4 <= kn; k += 4) {
+UNROLL(4)
+        for (uint32_t j = 0; j < 4; j++) {
 UNROLL(8)
             for (int i = 0; i < tiles; i++)
 UNROLL(2)
@@ -182,7 +172,7 @@ KERN void chain_block(const int type, const int tiles, const int nt, const uint8
     const int gc = group_cols(type), sc = step_cols(type);
     for (int i = 0; i < tiles; i++) scales(type, w + tile_bytes * (size_t)i, kn, g[i]);
     for (uint32_t n = 0; n < kn / (uint32_t)gc; n++) {
-UNROLL(8)
+UNROLL(1)
         for (int s = 0; s < gc / sc; s++) {
             lanes l[4][NV];
 UNROLL(4)
@@ -257,7 +247,6 @@ KERN void rows(const int type, const uint8_t *w, uint32_t k, const float *x, siz
     product(type, 1, (int)nt, w, 0, k, x, ldx, c, 0, ldc);
 #else
     switch (nt) {
-    case 1: product(type, 1, 1, w, 0, k, x, ldx, c, 0, ldc); break;
     case 2: product(type, 1, 2, w, 0, k, x, ldx, c, 0, ldc); break;
     case 3: product(type, 1, 3, w, 0, k, x, ldx, c, 0, ldc); break;
     case 4: product(type, 1, 4, w, 0, k, x, ldx, c, 0, ldc); break;
@@ -280,7 +269,7 @@ KERN void widen(const int type, const uint8_t *w, uint32_t kn, float *panel)
     const int gc = group_cols(type), sc = step_cols(type);
     scales(type, w, kn, g);
     for (uint32_t n = 0; n < kn / (uint32_t)gc; n++) {
-UNROLL(8)
+UNROLL(1)
         for (int s = 0; s < gc / sc; s++) {
 UNROLL(2)
             for (int v = 0; v < NV; v++) {
@@ -295,65 +284,6 @@ UNROLL(16)
     }
 }
 
-/* The outer product that prefill and attention spend their time in: 16 rows x nt tokens. */
-KERN void panel_nt(const int nt, const float *panel, uint32_t kn, const float *x, size_t ldx, float *c,
-                  size_t ldc, int add)
-{
-    vf acc[CPU_NT_PANEL * NV];
-    const float *x0 = x, *x1 = x + 3 * ldx, *x2 = x + 6 * ldx, *x3 = x + 9 * ldx;
-UNROLL(24)
-    for (int i = 0; i < nt * NV; i++) acc[i] = vf_zero();
-    for (uint32_t k = 0; k < kn; k++) {
-        vf w[NV];
-UNROLL(2)
-        for (int v = 0; v < NV; v++) w[v] = vf_load(panel + VL * v);
-UNROLL(12)
-        for (int t = 0; t < nt; t++) {
-            const float *xt = t < 3 ? x0 : t < 6 ? x1 : t < 9 ? x2 : x3;
-            vf b = vf_set1(xt[(size_t)(t % 3) * ldx]);
-UNROLL(2)
-            for (int v = 0; v < NV; v++) acc[t * NV + v] = vf_fma(w[v], b, acc[t * NV + v]);
-        }
-        panel += CPU_LANES;
-        x0++, x1++, x2++, x3++;
-    }
-UNROLL(12)
-    for (int t = 0; t < nt; t++)
-UNROLL(2)
-        for (int v = 0; v < NV; v++) {
-            float *p = c + (size_t)t * ldc + VL * v;
-            vf_store(p, add ? vf_add(vf_load(p), acc[t * NV + v]) : acc[t * NV + v]);
-        }
-}
-
-#define PANEL_CASE(n)                                                                              \
-    case n: panel_nt(n, panel, kn, x, ldx, c, ldc, add); break
-static void panel_mul(const float *panel, uint32_t kn, const float *x, size_t ldx, uint32_t nt, float *c,
-                      size_t ldc, int add)
-{
-#if !CPU_UNROLLED
-    panel_nt((int)nt, panel, kn, x, ldx, c, ldc, add);
-#else
-    switch (nt) {
-        PANEL_CASE(1);
-        PANEL_CASE(2);
-        PANEL_CASE(3);
-        PANEL_CASE(4);
-        PANEL_CASE(5);
-        PANEL_CASE(6);
-#if CPU_PANEL_NT > 6
-        PANEL_CASE(7);
-        PANEL_CASE(8);
-        PANEL_CASE(9);
-        PANEL_CASE(10);
-        PANEL_CASE(11);
-        PANEL_CASE(12);
-#endif
-    default: break;
-    }
-#endif
-}
-
 #define MUL_TYPE(name, type)                                                                       \
     static void gemv_##name(const uint8_t *w, size_t tile_bytes, uint32_t n, uint32_t k,           \
                             const float *x, float *y)                                              \
@@ -363,33 +293,14 @@ static void panel_mul(const float *panel, uint32_t kn, const float *x, size_t ld
     static void rows_##name(const uint8_t *w, uint32_t k, const float *x, size_t ldx, uint32_t nt, \
                             float *c, size_t ldc)                                                  \
     {                                                                                              \
-        rows(type, w, k, x, ldx, nt, c, ldc);                                                      \
+        if (nt == 1)                                                                               \
+            gemv_##name(w, 0, 1, k, x, c);                                                         \
+        else                                                                                       \
+            rows(type, w, k, x, ldx, nt, c, ldc);                                                  \
     }                                                                                              \
     static void widen_##name(const uint8_t *w, uint32_t kn, float *panel)                          \
     {                                                                                              \
         widen(type, w, kn, panel);                                                                 \
     }
-MUL_TYPE(f32, HT_F32)
-MUL_TYPE(f16, HT_F16)
-MUL_TYPE(bf16, HT_BF16)
-MUL_TYPE(q8_0, HT_Q8_0)
-MUL_TYPE(q4_0, HT_Q4_0)
-MUL_TYPE(q4_1, HT_Q4_1)
-MUL_TYPE(q4_k, HT_Q4_K)
-MUL_TYPE(q6_k, HT_Q6_K)
-
 #define MUL_ENTRY(k, name, type)                                                                   \
     ((k)->gemv[type] = gemv_##name, (k)->rows[type] = rows_##name, (k)->widen[type] = widen_##name)
-static void mul_entries(cpu_kern *k)
-{
-    MUL_ENTRY(k, f32, HT_F32);
-    MUL_ENTRY(k, f16, HT_F16);
-    MUL_ENTRY(k, bf16, HT_BF16);
-    MUL_ENTRY(k, q8_0, HT_Q8_0);
-    MUL_ENTRY(k, q4_0, HT_Q4_0);
-    MUL_ENTRY(k, q4_1, HT_Q4_1);
-    MUL_ENTRY(k, q4_k, HT_Q4_K);
-    MUL_ENTRY(k, q6_k, HT_Q6_K);
-    k->panel = panel_mul;
-    k->nt_panel = CPU_PANEL_NT;
-}

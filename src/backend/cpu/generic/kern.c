@@ -4,6 +4,16 @@
 #define CPU_PANEL_NT 6
 #define CPU_UNROLLED 0
 #include "backend/cpu/body_mul.h"
+#include "backend/cpu/body_panel.h"
+
+MUL_TYPE(f32, HT_F32)
+MUL_TYPE(f16, HT_F16)
+MUL_TYPE(bf16, HT_BF16)
+MUL_TYPE(q8_0, HT_Q8_0)
+MUL_TYPE(q4_0, HT_Q4_0)
+MUL_TYPE(q4_1, HT_Q4_1)
+MUL_TYPE(q4_k, HT_Q4_K)
+MUL_TYPE(q6_k, HT_Q6_K)
 
 #include "backend/cpu/body_elem.h"
 
@@ -110,7 +120,16 @@ Q8_TYPE(q6_k, HT_Q6_K)
 
 void cpu__kern_generic(cpu_kern *k)
 {
-    mul_entries(k);
+    MUL_ENTRY(k, f32, HT_F32);
+    MUL_ENTRY(k, f16, HT_F16);
+    MUL_ENTRY(k, bf16, HT_BF16);
+    MUL_ENTRY(k, q8_0, HT_Q8_0);
+    MUL_ENTRY(k, q4_0, HT_Q4_0);
+    MUL_ENTRY(k, q4_1, HT_Q4_1);
+    MUL_ENTRY(k, q4_k, HT_Q4_K);
+    MUL_ENTRY(k, q6_k, HT_Q6_K);
+    k->panel = panel_mul;
+    k->nt_panel = CPU_PANEL_NT;
     elem_entries(k);
     k->q8[HT_Q8_0] = q8_q8_0;
     k->q8[HT_Q4_0] = q8_q4_0;
