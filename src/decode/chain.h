@@ -24,6 +24,7 @@ struct ht_sampler {
     decode__cand *cand;             /* [n_vocab] candidates                                       */
     size_t n;                       /* candidates left                                             */
     bool by_id;                     /* candidates still stand in order of id                      */
+    bool has_p;                     /* p of the candidates is that of temperature 1               */
     ht_logit_bias *bias;
     int32_t *breaker_ids;           /* all breaker sequences end to end                           */
     size_t *breaker_n, n_breakers;
