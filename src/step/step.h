@@ -130,4 +130,19 @@ const char *ht_kind_name(int kind);                              /* "qkv"; "?" w
 void ht_stage_text(const ht_stage *, char out[80]);
 /* Identity of a cover (part of every claim of equality): SHA-256, hex, over its stages and spans. */
 int ht_cover_hash(const ht_stage *, const ht_cut *, size_t n_cuts, char hex[65], ht_err *);
+/* ---- what engines on host memory share (host.c) ---- */
+/* Members of ht_backend for pools in memory that the host addresses; the device is not looked at. */
+int ht_host_kv_alloc(ht_dev *, size_t bytes, void **mem, ht_err *);
+int ht_host_kv_attach(ht_dev *, ht_kv *, ht_err *);
+int ht_host_page_copy(ht_dev *, ht_kv *, int kv_class, uint32_t dst, uint32_t src, ht_err *);
+int ht_host_page_io(ht_dev *, ht_kv *, int kv_class, uint32_t page, void *host, int write, ht_err *);
+int ht_host_kv_move(ht_dev *, ht_kv *dst, ht_kv *src, int layer0, int n_layers,
+                    const uint32_t *pages, size_t n, ht_err *);
+/* Check a causal batch against what the plan was made for: counts, tokens, sequences, positions, wanted
+ * rows, and that every page a row reads or writes exists (evicted ones may be missing with holes).
+ * kv NULL: a part of the tape without cache. Errors: HT_EARG names the row, HT_EUNSUPPORTED. */
+int ht_batch_check(const ht_model *, const ht_kv *, const ht_bucket *, const ht_stage *first,
+                   const ht_batch *, int holes, ht_err *);
+/* The plan's bucket cut down to this batch: the floor of a run is that of its real rows. */
+ht_bucket ht_batch_bucket(const ht_bucket *, const ht_batch *);
 #endif

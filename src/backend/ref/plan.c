@@ -183,69 +183,11 @@ int ref__reg(ht_plan *p, int reg, void **ptr, size_t *bytes, ht_err *e)
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-static int check_row(const ht_plan *p, const ht_batch *b, uint32_t i, ht_err *e)
-{
-    const ht_spec *s = &p->m->spec;
-    if (b->token && (b->token[i] < 0 || (uint32_t)b->token[i] >= s->vocab))
-        return HT_FAIL(e, HT_EARG, "row %u: token %d is not in the vocabulary of %u", i,
-                       b->token[i], s->vocab);
-    if (b->seq[i] >= b->seqs)
-        return HT_FAIL(e, HT_EARG, "row %u: sequence %u of %u", i, (unsigned)b->seq[i], b->seqs);
-    if (b->pos[i] < 0 || (uint32_t)b->pos[i] >= p->b.ctx)
-        return HT_FAIL(e, HT_EARG, "row %u: position %d is outside the context of %u", i, b->pos[i],
-                       p->b.ctx);
-    if (!p->kv) return 0;
-    uint32_t n_table = (p->b.ctx + HT_PAGE - 1) / HT_PAGE;
-    for (uint32_t y = 0; y < p->kv->n_layers; y++) {
-        uint8_t c = p->kv->layer_class[y];
-        uint32_t page =
-            b->page[c] ? b->page[c][(size_t)b->seq[i] * n_table + (uint32_t)b->pos[i] / HT_PAGE]
-                       : HT_NOPAGE;
-        if (page >= p->kv->n_pages[c])
-            return HT_FAIL(e, HT_EARG, "row %u: position %d has no page of class %d", i, b->pos[i],
-                           c);
-    }
-    return 0;
-}
-
-static int check_batch(const ht_plan *p, const ht_batch *b, ht_err *e)
-{
-    if (b->rows == 0 || b->rows > p->b.rows || b->seqs > p->b.seqs || b->n_want > p->b.want)
-        return HT_FAIL(e, HT_EARG,
-                       "batch of %u rows, %u sequences, %u wanted exceeds the plan's "
-                       "%u, %u, %u",
-                       b->rows, b->seqs, b->n_want, (unsigned)p->b.rows, (unsigned)p->b.seqs,
-                       (unsigned)p->b.want);
-    if (b->slot || b->parent || b->adapter)
-        return HT_FAIL(e, HT_EUNSUPPORTED,
-                       "ref runs causal batches only: no draft trees, no adapters");
-    if (p->n_steps && p->step[0].stage.kind == HT_EMBED && !b->token)
-        return HT_FAIL(e, HT_EARG, "batch without tokens for a tape that begins with embed");
-    for (uint32_t i = 0; i < b->rows; i++) HT_TRY(check_row(p, b, i, e));
-    for (uint32_t i = 0; i < b->n_want; i++)
-        if (b->want[i] >= b->rows)
-            return HT_FAIL(e, HT_EARG, "wanted row %u of %u", b->want[i], b->rows);
-    return 0;
-}
-
-/* What this batch is as a bucket: the floor of a run is that of its real rows. */
-static ht_bucket actual(const ht_plan *p, const ht_batch *b)
-{
-    ht_bucket k = p->b;
-    uint32_t last = 0, per = (b->rows + b->seqs - 1) / (b->seqs ? b->seqs : 1);
-    for (uint32_t i = 0; i < b->rows; i++) last = max2(last, (uint32_t)b->pos[i] + 1);
-    k.rows = (uint16_t)b->rows;
-    k.seqs = (uint16_t)b->seqs;
-    k.want = (uint16_t)b->n_want;
-    k.past = last > per ? last - per : 0;
-    return k;
-}
-
 int ref__run(ht_plan *p, const ht_batch *b, ht_err *e)
 {
-    HT_TRY(check_batch(p, b, e));
+    HT_TRY(ht_batch_check(p->m, p->kv, &p->b, p->n_steps ? &p->step[0].stage : NULL, b, 1, e));
     uint64_t t0 = ht_now_ns();
-    ht_bucket k = actual(p, b);
+    ht_bucket k = ht_batch_bucket(&p->b, b);
     memset(&p->stats, 0, sizeof p->stats);
     p->batch = b;
     p->rows = b->rows;
@@ -296,7 +238,8 @@ int ref__stats(const ht_plan *p, ht_run_stats *out)
     return 0;
 }
 
-/* A run in flight ends at its next block of weight rows; without one, the next run does at once. */
+/* A run in flight ends at its next block of weight rows. One run uses a cancel up: the one in flight,
+ * or, when there is none, the next, so that a cancel just before run() counts. */
 int ref__cancel(ht_plan *p)
 {
     atomic_store_explicit(&p->cancel, 1, memory_order_relaxed);
