@@ -2,6 +2,7 @@
 #include "step/kvpool.h"
 #include "step/step.h"
 
+#include <math.h>
 #include <string.h>
 
 static const struct {
@@ -15,6 +16,19 @@ uint64_t ht_kv_page_bytes(int type, uint32_t n_kv_heads, uint32_t head_dim)
 {
     if (type < 0 || type >= HT_KVTYPES) return 0;
     return (uint64_t)n_kv_heads * HT_PAGE * head_dim * kvtype[type].bytes;
+}
+
+bool ht_kv_rotates(int type_k, uint32_t head_dim)
+{
+    return type_k != HT_KV_F32 && head_dim >= 16 && (head_dim & (head_dim - 1)) == 0;
+}
+
+void ht_kv_rotation(uint32_t head_dim, float *scale_k, float *scale_q)
+{
+    int m = 0;
+    while (head_dim >> (m + 1)) m++;
+    *scale_k = ldexpf(1.0f, -(m / 2));
+    *scale_q = ldexpf(1.0f, -((m + 1) / 2));
 }
 
 const char *ht_kvtype_name(int type)

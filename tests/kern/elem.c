@@ -109,6 +109,24 @@ static void check_small(const cpu_kern *k, const cpu_kern *g, uint32_t n, uint64
     guard_free(&a), guard_free(&b), guard_free(&c), guard_free(&s), guard_free(&o), guard_free(&p);
 }
 
+/* Against the matrix itself (entry +1 or -1 by the parity of the common bits), and the generic bits. */
+static void check_hadamard(const cpu_kern *k, const cpu_kern *g, uint32_t n, uint64_t *seed)
+{
+    guarded x = random_floats(n, 3.0f, seed), y = guard_new(x.n), z = guard_new(x.n);
+    memcpy(y.p, x.p, x.n);
+    memcpy(z.p, x.p, x.n);
+    k->hadamard(f(&y), n, 0.125f);
+    g->hadamard(f(&z), n, 0.125f);
+    T_EQ_MEM(y.p, z.p, y.n);
+    for (uint32_t i = 0; i < n; i++) {
+        double want = 0;
+        for (uint32_t j = 0; j < n; j++)
+            want += (__builtin_popcount(i & j) & 1 ? -0.125 : 0.125) * (double)f(&x)[j];
+        T_NEAR(f(&y)[i], want, n * 3 * 0x1p-25);
+    }
+    guard_free(&x), guard_free(&y), guard_free(&z);
+}
+
 /* Stored keys and values, and the panels made of them. */
 static void check_panels(const cpu_kern *k, int type, uint32_t hd, uint32_t n, uint64_t *seed)
 {
@@ -180,6 +198,8 @@ static void check_level(int lv)
         check_norm(&k, &g, lengths[i], &seed);
         check_acts(&k, &g, lengths[i], &seed);
         check_small(&k, &g, lengths[i], &seed);
+        if (lengths[i] >= 16 && (lengths[i] & (lengths[i] - 1)) == 0)
+            check_hadamard(&k, &g, lengths[i], &seed);
         check_act_q8(&k, lengths[i], &seed);
         for (int j = 0; j < 8; j++)
             check_softmax(&k, &g, lengths[i], j % 2 ? 5.0f : 0.0f, &seed);

@@ -98,6 +98,20 @@ INL vf gelu_mul_v(vf g, vf u)
 ACT_FN(silu_mul)
 ACT_FN(gelu_mul)
 
+/* Strides below VL inside a register, the others between registers: the same sums and differences. */
+static void hadamard(float *x, uint32_t n, float scale)
+{
+    const vf s = vf_set1(scale);
+    for (uint32_t i = 0; i < n; i += VL) vf_store(x + i, vf_hadamard(vf_mul(vf_load(x + i), s)));
+    for (uint32_t h = VL; h < n; h *= 2)
+        for (uint32_t i = 0; i < n; i += 2 * h)
+            for (uint32_t j = i; j < i + h; j += VL) {
+                vf a = vf_load(x + j), b = vf_load(x + j + h);
+                vf_store(x + j, vf_add(a, b));
+                vf_store(x + j + h, vf_sub(a, b));
+            }
+}
+
 /* Products are rounded before the sum: x0 cos - x1 sin as fma(x0, cos, -(x1 sin)). */
 static void rope(float *x, const float *cos, const float *sin, uint32_t half)
 {
@@ -260,6 +274,7 @@ static void elem_entries(cpu_kern *k)
     k->silu_mul = silu_mul;
     k->gelu_mul = gelu_mul;
     k->rope = rope;
+    k->hadamard = hadamard;
     k->add = add;
     k->scale_add = scale_add;
     k->softmax = softmax;

@@ -52,6 +52,8 @@ typedef struct cpu_kern {
     void (*gelu_mul)(const float *g, const float *u, uint32_t n, float *y);
     /* Rotate pairs (i, i+half) in place by the angles of cos and sin [half]. */
     void (*rope)(float *x, const float *cos, const float *sin, uint32_t half);
+    /* Walsh-Hadamard transform in place times scale (kvpool.h); n a power of two, >= 16. */
+    void (*hadamard)(float *x, uint32_t n, float scale);
     void (*add)(const float *a, uint32_t n, float *y);                   /* y += a                  */
     void (*scale_add)(const float *a, float s, uint32_t n, float *y);    /* y = fma(a, s, y)        */
     /* s [n] scores, n a multiple of 16: v = s*scale, capped to cap*tanh(v/cap) unless cap is 0; keys

@@ -166,9 +166,15 @@ static void finish_head(cpu_run *r, const ht_stage *st, int which, uint32_t head
     if (st->flags & HT_BIAS) r->k->add(bias[which] + (size_t)head * s->head_dim, s->head_dim, v);
     if (which == 2) return;
     if (st->flags & HT_QKNORM) r->k->rmsnorm(v, norm[which], s->head_dim, s->rms_eps, v);
-    if (rope >= HT_ROPES) return;
-    uint32_t half = s->rope[rope].dims / 2;
-    r->k->rope(v, r->p->cos[rope] + (size_t)row * half, r->p->sin[rope] + (size_t)row * half, half);
+    if (rope < HT_ROPES) {
+        uint32_t half = s->rope[rope].dims / 2;
+        r->k->rope(v, r->p->cos[rope] + (size_t)row * half, r->p->sin[rope] + (size_t)row * half, half);
+    }
+    if (ht_kv_rotates(r->p->kv->type[st->layer][0], s->head_dim)) {
+        float scale[2]; /* K, Q */
+        ht_kv_rotation(s->head_dim, &scale[0], &scale[1]);
+        r->k->hadamard(v, s->head_dim, scale[which == 0]);
+    }
 }
 
 static void cache_head(cpu_run *r, const ht_stage *st, int is_v, uint32_t head, uint32_t row,

@@ -43,10 +43,23 @@ static void load(const ht_plan *p, int layer, int is_v, uint32_t page_id, uint32
     }
 }
 
+/* Walsh-Hadamard transform in place, n a power of two; kvpool.h says why and with which scale. */
+static void hadamard(float *x, uint32_t n, float scale)
+{
+    for (uint32_t h = 1; h < n; h *= 2)
+        for (uint32_t i = 0; i < n; i += 2 * h)
+            for (uint32_t j = i; j < i + h; j++) {
+                float a = x[j], b = x[j + h];
+                x[j] = a + b;
+                x[j + h] = a - b;
+            }
+    for (uint32_t i = 0; i < n; i++) x[i] *= scale;
+}
+
 /* Bias, per-head norm and rotation of the heads of one row, in the order of the families that have
  * them: norm before rotation (Qwen3, Gemma 3). */
 static void finish_heads(ht_plan *p, const ht_stage *st, float *row, uint32_t heads,
-                         const float *bias, const float *norm, uint32_t batch_row)
+                         const float *bias, const float *norm, float scale, uint32_t batch_row)
 {
     const ht_spec *s = &p->m->spec;
     const ht_batch *b = p->batch;
@@ -57,6 +70,8 @@ static void finish_heads(ht_plan *p, const ht_stage *st, float *row, uint32_t he
         float *head = row + (size_t)k * s->head_dim;
         if (st->flags & HT_QKNORM) ref__norm(head, norm, s->head_dim, s->rms_eps, head);
         if (rope < HT_ROPES) ref__rotate(head, &s->rope[rope], b->pos[batch_row], lengthy);
+        if (ht_kv_rotates(p->kv->type[st->layer][0], s->head_dim))
+            hadamard(head, s->head_dim, scale);
     }
 }
 
@@ -66,7 +81,8 @@ void ref__qkv(ht_plan *p, const ht_stage *st)
     const ht_spec *s = &p->m->spec;
     const ht_layer *l = &p->m->layer[st->layer];
     uint32_t nq = s->n_heads * s->head_dim, nkv = s->n_kv_heads * s->head_dim;
-    float *xn = p->t0, *k = p->t1, *v = p->t2;
+    float *xn = p->t0, *k = p->t1, *v = p->t2, scale_k, scale_q;
+    ht_kv_rotation(s->head_dim, &scale_k, &scale_q);
     for (uint32_t t = 0; t < p->rows; t++)
         ref__norm(p->x + (size_t)t * s->dim, l->attn_norm, s->dim, s->rms_eps,
                   xn + (size_t)t * s->dim);
@@ -77,8 +93,8 @@ void ref__qkv(ht_plan *p, const ht_stage *st)
     for (uint32_t t = 0; t < p->rows; t++) {
         uint32_t r = p->row[t], seq = p->batch->seq[r], pos = (uint32_t)p->batch->pos[r];
         float *kt = k + (size_t)t * nkv, *vt = v + (size_t)t * nkv;
-        finish_heads(p, st, p->q + (size_t)t * nq, s->n_heads, l->q_bias, l->q_norm, r);
-        finish_heads(p, st, kt, s->n_kv_heads, l->k_bias, l->k_norm, r);
+        finish_heads(p, st, p->q + (size_t)t * nq, s->n_heads, l->q_bias, l->q_norm, scale_q, r);
+        finish_heads(p, st, kt, s->n_kv_heads, l->k_bias, l->k_norm, scale_k, r);
         for (uint32_t i = 0; (st->flags & HT_BIAS) && i < nkv; i++) vt[i] += l->v_bias[i];
         for (uint32_t h = 0; h < s->n_kv_heads; h++) {
             store(p, st->layer, 0, seq, pos, h, kt + (size_t)h * s->head_dim);

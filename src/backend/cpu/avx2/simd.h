@@ -31,6 +31,17 @@ INL vf vf_i8(const void *p)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 }
+/* Walsh-Hadamard transform of the 8 lanes: stride s adds the neighbour at distance s, with the sign
+ * of the upper one turned. */
+INL vf vf_hadamard(vf a)
+{
+    const __m256 s1 = _mm256_setr_ps(0, -0.0f, 0, -0.0f, 0, -0.0f, 0, -0.0f);
+    const __m256 s2 = _mm256_setr_ps(0, 0, -0.0f, -0.0f, 0, 0, -0.0f, -0.0f);
+    const __m256 s4 = _mm256_setr_ps(0, 0, 0, 0, -0.0f, -0.0f, -0.0f, -0.0f);
+    a = _mm256_add_ps(_mm256_permute_ps(a, 0xb1), _mm256_xor_ps(a, s1));
+    a = _mm256_add_ps(_mm256_permute_ps(a, 0x4e), _mm256_xor_ps(a, s2));
+    return _mm256_add_ps(_mm256_permute2f128_ps(a, a, 1), _mm256_xor_ps(a, s4));
+}
 INL vi vi_load(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
 INL vi vi_set1(uint32_t a) { return _mm256_set1_epi32((int)a); }
 INL vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }

@@ -31,6 +31,19 @@ INL vf vf_i8(const void *p)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
+/* Walsh-Hadamard transform of the 16 lanes; avx2/simd.h says how. */
+INL vf vf_negate(vf a, __mmask16 where)
+{
+    __m512i b = _mm512_castps_si512(a);
+    return _mm512_castsi512_ps(_mm512_mask_xor_epi32(b, where, b, _mm512_set1_epi32(INT32_MIN)));
+}
+INL vf vf_hadamard(vf a)
+{
+    a = _mm512_add_ps(_mm512_permute_ps(a, 0xb1), vf_negate(a, 0xaaaa));
+    a = _mm512_add_ps(_mm512_permute_ps(a, 0x4e), vf_negate(a, 0xcccc));
+    a = _mm512_add_ps(_mm512_shuffle_f32x4(a, a, 0xb1), vf_negate(a, 0xf0f0));
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, a, 0x4e), vf_negate(a, 0xff00));
+}
 INL vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
 INL vi vi_set1(uint32_t a) { return _mm512_set1_epi32((int)a); }
 INL vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }

@@ -44,6 +44,16 @@ INL vf vf_i8(const void *p)
     memcpy(b, p, sizeof b);
     LANES_(vf, r_.f[i] = (float)b[i]);
 }
+/* Walsh-Hadamard transform of the lanes, strides 1, 2, 4, 8. */
+INL vf vf_hadamard(vf a)
+{
+    for (int h = 1; h < VL; h *= 2) {
+        vf r;
+        for (int i = 0; i < VL; i++) r.f[i] = i & h ? a.f[i - h] - a.f[i] : a.f[i] + a.f[i + h];
+        a = r;
+    }
+    return a;
+}
 INL vi vi_load(const void *p) { vi r; memcpy(&r, p, sizeof r); return r; }
 INL vi vi_set1(uint32_t a) { LANES_(vi, r_.u[i] = a); }
 INL vi vi_add(vi a, vi b) { LANES_(vi, r_.u[i] = a.u[i] + b.u[i]); }
