@@ -3,6 +3,7 @@
  * group up to the root of the mount. Inside a container the path in /proc/self/cgroup may start with
  * a prefix that is not mounted; mountinfo's root field tells which part to drop. */
 #include "core/arena.h"
+#include "core/cpu.h"
 #include "core/host.h"
 #include <fcntl.h>
 #include <stdio.h>
@@ -192,6 +193,31 @@ uint64_t core__cgroup_mem_room(const char *root)
             if (group_number(root, &g, "memory.limit_in_bytes", &limit) &&
                 group_number(root, &g, "memory.usage_in_bytes", &used))
                 best = smaller_room(best, limit, used, stat_value(root, &g, "total_inactive_file"));
+        } while (parent(&g));
+    }
+    return best;
+}
+
+double ht_cgroup_cpus(const char *root)
+{
+    return core__cgroup_cpus(root);
+}
+
+uint64_t ht_cgroup_memory(const char *root)
+{
+    group g;
+    uint64_t best = UINT64_MAX;
+    double limit;
+    if (find_group(root, "", &g)) {
+        do {
+            if (group_number(root, &g, "memory.max", &limit))
+                best = smaller_room(best, limit, 0, 0);
+        } while (parent(&g));
+    }
+    if (find_group(root, "memory", &g)) {
+        do {
+            if (group_number(root, &g, "memory.limit_in_bytes", &limit))
+                best = smaller_room(best, limit, 0, 0);
         } while (parent(&g));
     }
     return best;

@@ -17,5 +17,9 @@ typedef struct {
     char why[96];             /* "2: 2 physical cores of 4 CPUs; no quota"                         */
 } ht_cpu_threads;
 void ht_cpu_threads_get(ht_cpu_threads *);
+/* Limits of this process's control groups, v1 and v2, up to the root of what is mounted; root as in
+ * /proc and /sys below it, "" outside tests. CPUs' worth of time, 0: none; bytes, UINT64_MAX: none. */
+double ht_cgroup_cpus(const char *root);
+uint64_t ht_cgroup_memory(const char *root);
 uint64_t ht_mem_available(void);                       /* bytes: min(MemAvailable, cgroup room); 0 unknown */
 #endif
