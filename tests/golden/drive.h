@@ -10,10 +10,10 @@
 
 typedef struct {
     const ht_backend *be;
-    int type_k, type_v;              /* enum ht_kvtype                                            */
-    int act;                         /* enum ht_act                                               */
-    uint8_t flags;                   /* of the bucket                                             */
-    uint32_t ctx, ubatch, seqs;      /* seqs 0: one                                               */
+    int type_k, type_v;         /* enum ht_kvtype                                            */
+    int act;                    /* enum ht_act                                               */
+    uint8_t flags;              /* of the bucket                                             */
+    uint32_t ctx, ubatch, seqs; /* seqs 0: one                                               */
 } drive_params;
 typedef struct {
     drive_params p;
@@ -24,7 +24,7 @@ typedef struct {
     ht_stage *tape;
     ht_cut *cut;
     size_t n_tape, n_cuts;
-    ht_plan *plan;                   /* of ubatch rows                                            */
+    ht_plan *plan; /* of ubatch rows                                            */
     uint32_t n_table;
 } drive;
 
@@ -33,8 +33,8 @@ void drive_open(drive *, const char *path, const drive_params *);
 void drive_close(drive *);
 /* Evaluate ids at the sequence's end in chunks of ubatch; logits [n_want,vocab] of the wanted indices
  * (ascending). rope_long: the sequence will be longer than the original context. */
-void drive_eval(drive *, ht_seq *, const int32_t *ids, uint32_t n, const uint32_t *want, uint32_t n_want,
-                bool rope_long, float *logits);
+void drive_eval(drive *, ht_seq *, const int32_t *ids, uint32_t n, const uint32_t *want,
+                uint32_t n_want, bool rope_long, float *logits);
 /* Greedy continuation of a sequence whose last logits are given. */
 void drive_greedy(drive *, ht_seq *, const float *logits, uint32_t n, bool rope_long, int32_t *out);
 uint32_t drive_argmax(const float *, uint32_t n);

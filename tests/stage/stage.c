@@ -390,7 +390,8 @@ static void run_type(int type, int layout, int alt, bool weightless)
 /* Types by name, so that each is a case of its own; `every_type_has_a_case` keeps the list whole. */
 #define TYPES(X)                                                                                   \
     X(F32)                                                                                         \
-    X(F16) X(BF16) X(Q8_0) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) \
+    X(F16)                                                                                         \
+    X(BF16) X(Q8_0) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K)        \
         X(IQ4_NL) X(MXFP4)
 #define CASE(T)                                                                                    \
     T_CASE_SECONDS(stage, T##_rows, 240)                                                           \
