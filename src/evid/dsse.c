@@ -218,7 +218,7 @@ int ht_dsse_parse(ht_arena *a, const char *text, size_t n, ht_dsse *out, ht_err 
 {
     ht_json *doc;
     if (n > MAX_ENVELOPE) return HT_FAIL(e, HT_EFORMAT, "envelope: %zu bytes are too many", n);
-    HT_TRY(ht_json_parse(a, text, n, 0, "envelope", &doc, e));
+    HT_TRY(ht_json_parse(a, text, n, HT_JSON_CANON, "envelope", &doc, e));
     const ht_json *type = text_member(doc, "payloadType"), *body = text_member(doc, "payload");
     const ht_json *sigs = ht_json_get(doc, "signatures");
     if (!type || !body || !sigs || sigs->type != HT_JARR || doc->n != 3)

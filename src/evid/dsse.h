@@ -1,6 +1,7 @@
 /* dsse.h - signed envelopes: DSSE v1 (secure-systems-lab/dsse, protocol.md) with Ed25519 (RFC 8032)
- * through libcrypto, and the keys they use. A key id is the SHA-256 of the 32 raw public bytes, hex;
- * it is a hint for finding the key, never a proof: the signature is checked against the key itself. */
+ * through libcrypto, and the keys they use. A key id is the SHA-256 of the 32 raw public bytes,
+ * hex; it is a hint for finding the key, never a proof: the signature is checked against the key
+ * itself. */
 #ifndef HT_EVID_DSSE_H
 #define HT_EVID_DSSE_H
 #include "core/arena.h"
@@ -8,9 +9,9 @@
 #include "core/hash.h"
 
 enum { HT_ED25519_PUB = 32, HT_ED25519_SIG = 64 };
-typedef struct ht_key ht_key;        /* a private key with its public half                          */
-HT_MUST_USE int ht_key_new(ht_key **, ht_err *);              /* random                             */
-HT_MUST_USE int ht_key_from_seed(ht_key **, const uint8_t seed[32], ht_err *);  /* tests            */
+typedef struct ht_key ht_key;        /* a private key with its public half                        */
+HT_MUST_USE int ht_key_new(ht_key **, ht_err *);              /* random                           */
+HT_MUST_USE int ht_key_from_seed(ht_key **, const uint8_t seed[32], ht_err *);  /* tests          */
 /* PEM (PKCS#8), mode 0600, refuses to overwrite. */
 HT_MUST_USE int ht_key_save(const ht_key *, const char *path, ht_err *);
 HT_MUST_USE int ht_key_load(ht_key **, const char *path, ht_err *);
@@ -24,12 +25,12 @@ HT_MUST_USE int ht_dsse_sign(const void *payload, size_t n, const char *payload_
 
 typedef struct { char keyid[HT_SHA256_HEX]; uint8_t sig[HT_ED25519_SIG]; } ht_dsse_sig;
 typedef struct {
-    const char *type;                /* payloadType                                                 */
+    const char *type;                /* payloadType                                               */
     const uint8_t *payload; size_t n;
     const ht_dsse_sig *sig; size_t n_sigs;
 } ht_dsse;
-/* Parse an envelope (at most 16 MiB); nothing is verified yet. base64 and base64url are accepted, as
- * the specification says. An empty list of signatures is HT_EFORMAT. */
+/* Parse an envelope (at most 16 MiB); nothing is verified yet. base64 and base64url are accepted,
+ * as the specification says. An empty list of signatures is HT_EFORMAT. */
 HT_MUST_USE int ht_dsse_parse(ht_arena *, const char *text, size_t n, ht_dsse *out, ht_err *);
 /* Is sig a signature of this envelope by pub? false on any doubt. */
 bool ht_dsse_good(const ht_dsse *, const ht_dsse_sig *sig, const uint8_t pub[HT_ED25519_PUB]);

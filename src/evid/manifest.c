@@ -70,7 +70,8 @@ static int open_under(const char *dir, const char *path, int *fd_out, struct sta
     }
     if (fstat(fd, st) != 0 || !S_ISREG(st->st_mode) || st->st_nlink != 1) {
         close(fd);
-        return HT_FAIL(e, HT_EFORMAT, "%s: %s is not a regular file with a single link", dir, whole);
+        return HT_FAIL(e, HT_EFORMAT, "%s: %s is not a regular file with a single link", dir,
+                       whole);
     }
     *fd_out = fd;
     return 0;

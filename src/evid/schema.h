@@ -1,5 +1,6 @@
-/* schema.h - closed schemas: a document has exactly the members its table lists, of the listed types.
- * Unknown, missing and null members are errors that name the path; so is a wrong-case enum. */
+/* schema.h - closed schemas: a document has exactly the members its table lists, of the listed
+ * types. Unknown, missing and null members are errors that name the path; so is a wrong-case
+ * enum. */
 #ifndef HT_EVID_SCHEMA_H
 #define HT_EVID_SCHEMA_H
 #include "core/json.h"

@@ -1,0 +1,33 @@
+/* bundle_read.h - what the files that read a bundle share. */
+#ifndef HT_EVID_BUNDLE_READ_H
+#define HT_EVID_BUNDLE_READ_H
+#include "evid/bundle.h"
+
+enum { EVID__MAX_CELLS = 256 };
+/* A document of the manifest, parsed as canonical JSON against its closed schema. */
+HT_MUST_USE int evid__doc(ht_arena *, const ht_manifest *, const char *path, const ht_field *,
+                          const char *schema, const ht_json **out, ht_err *);
+HT_MUST_USE int evid__sha256_of(const void *p, size_t n, char hex[HT_SHA256_HEX], ht_err *);
+
+/* Make the folders of path below dir, then the file, which must not exist; synced. */
+HT_MUST_USE int evid__put_file(const char *dir, const char *path, const void *data, size_t n,
+                               ht_err *);
+
+/* The next line of a text whose every line ends with a newline: false at the end, and when the last
+ * line is cut off (*bad then). */
+typedef struct { const char *p, *end; bool bad; } evid__lines;
+bool evid__next_line(evid__lines *, const char **line, size_t *n);
+
+/* journal.jsonl, prompts.jsonl, samples.jsonl and the raw files; policy and design are read. */
+HT_MUST_USE int evid__read_samples(ht_arena *, ht_evidence *, ht_err *);
+/* One attempt's raw streams against its sample line (bundle_raw.c). Fills s->metric and s->n_out. */
+typedef struct {
+    const char *prefix;              /* "raw/b03/s2-B/a1/"                                          */
+    const char *request_sha, *response_sha, *chunks_sha, *receipt_sha /* NULL: none */, *out_sha;
+    uint64_t intended_ns, send_lag_ns;
+    const char *end_state;
+} evid__raw;
+HT_MUST_USE int evid__read_raw(ht_arena *, const ht_manifest *, const evid__raw *, ht_sample *s,
+                               ht_err *);
+HT_MUST_USE int evid__read_quality(ht_arena *, ht_evidence *, ht_err *);
+#endif
