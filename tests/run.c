@@ -1,7 +1,7 @@
 /* run.c - the one test runner (see test.h). Linked into every C test program.
  * usage: PROGRAM [-l] [-v] [FILTER...]   runs the cases whose "group.name" contains a filter.
- * Each case runs in a forked child in its own process group; the child tells its checks, failures and
- * skip reason through a shared page, so that nothing it does can falsify another case. */
+ * Each case runs in a forked child in its own process group; the child tells its checks, failures
+ * and skip reason through a shared page, so that nothing it does can falsify another case. */
 #include "test.h"
 #include <errno.h>
 #include <signal.h>

@@ -3,8 +3,8 @@
  *
  *     T_CASE(json, empty_object) { ... T_EQ_INT(n, 3); T_CHECK(p, "lookup of %s", key); }
  *
- * The first failed check ends the case; T_SOFT lets it go on. A case that checks nothing fails. Tests
- * run with the repository root as working directory. */
+ * The first failed check ends the case; T_SOFT lets it go on. A case that checks nothing fails.
+ * Tests run with the repository root as working directory. */
 #ifndef HT_TEST_H
 #define HT_TEST_H
 #include <math.h>
@@ -47,7 +47,8 @@ void t_register(t_case *);
         if (!t_note(cond)) t_fail(__FILE__, __LINE__, false, #cond, __VA_ARGS__);                  \
     } while (0)
 #define T_TRUE(cond)           T_CHECK(cond, "%s", "")
-#define T_EQ_INT(got, want)    t_eq_int(__FILE__, __LINE__, #got, (long long)(got), (long long)(want))
+#define T_EQ_INT(got, want)                                                                        \
+    t_eq_int(__FILE__, __LINE__, #got, (long long)(got), (long long)(want))
 #define T_EQ_STR(got, want)    t_eq_str(__FILE__, __LINE__, #got, (got), (want))
 #define T_EQ_MEM(got, want, n) t_eq_mem(__FILE__, __LINE__, #got, (got), (want), (n))
 /* |got - want| <= tol; NaN never passes. */

@@ -1,5 +1,5 @@
-/* list.c - the only file that names every backend. The order is that of `doctor` and of the tests; it
- * is no order of preference. */
+/* list.c - the only file that names every backend. The order is that of `doctor` and of the tests;
+ * it is no order of preference. */
 #include "backend/list.h"
 
 #include <string.h>

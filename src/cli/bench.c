@@ -1,10 +1,10 @@
 /* bench.c - hetero bench: prefill (pp) and decode (tg) rates, named as other tools name them, each
  * beside what this machine can do at most, measured in the same run.
  *
- * What is timed: the library's own wall time of the phase, from its receipt. pp: evaluating P tokens
- * behind D held ones, logits of the last. tg: N decode steps behind D+1 held tokens, each with its
- * greedy choice. A share of the read bandwidth is taken with a buffer as large as what a token reads,
- * so that a model that stays in the caches is compared with the caches. */
+ * What is timed: the library's own wall time of the phase, from its receipt. pp: evaluating P
+ * tokens behind D held ones, logits of the last. tg: N decode steps behind D+1 held tokens, each
+ * with its greedy choice. A share of the read bandwidth is taken with a buffer as large as what a
+ * token reads, so that a model that stays in the caches is compared with the caches. */
 #include "cli/cli.h"
 #include "core/arena.h"
 #include "core/measure.h"

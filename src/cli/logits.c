@@ -1,4 +1,5 @@
-/* logits.c - hetero logits: raw logits after chosen positions, as float32 that read back the same. */
+/* logits.c - hetero logits: raw logits after chosen positions, as float32 that read back the
+ * same. */
 #include "cli/cli.h"
 #include "core/arena.h"
 #include <stdio.h>

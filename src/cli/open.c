@@ -11,7 +11,8 @@
 
 /* ---- the model's path ---- */
 
-/* Folder of the running program into out, without the last slash; "" when the system does not say. */
+/* Folder of the running program into out, without the last slash; "" when the system does not
+ * say. */
 static void program_dir(char out[CLI_PATH])
 {
     ssize_t n = readlink("/proc/self/exe", out, CLI_PATH - 1);
@@ -52,7 +53,7 @@ int cli__model(cli__ctx *c, bool may_default, ht_err *e)
                            word, opt);
     } else if (word) {
         opt =
-            word; /* the command line wins over HETERO_MODEL                                       */
+            word; /* the command line wins over HETERO_MODEL                                      */
     }
     if (opt) {
         size_t n = strlen(opt);

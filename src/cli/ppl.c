@@ -1,7 +1,8 @@
-/* ppl.c - hetero ppl: perplexity by the method that llama-perplexity made common, so that figures can
- * be compared (techniques.md 8). The text is tokenised once. Chunks of ctx tokens; the first token of a
- * chunk is replaced by BOS where the model adds one; the cache is cleared for each; the logits at
- * positions ctx/2 .. ctx-2 are scored against the token that follows. Sums are in double. */
+/* ppl.c - hetero ppl: perplexity by the method that llama-perplexity made common, so that figures
+ * can be compared (techniques.md 8). The text is tokenised once. Chunks of ctx tokens; the first
+ * token of a chunk is replaced by BOS where the model adds one; the cache is cleared for each; the
+ * logits at positions ctx/2 .. ctx-2 are scored against the token that follows. Sums are in
+ * double. */
 #include "cli/cli.h"
 #include "core/arena.h"
 #include "core/map.h"

@@ -1,5 +1,5 @@
-/* pretty.c - a JSON document as text for a person, whatever its keys: so that inspect, explain, doctor
- * and the rest show exactly what --json holds, and a new key needs no second edit.
+/* pretty.c - a JSON document as text for a person, whatever its keys: so that inspect, explain,
+ * doctor and the rest show exactly what --json holds, and a new key needs no second edit.
  *   object          name  value lines, nested ones indented under their name
  *   array of flat objects with the same keys   a table, unless its lines would be too long
  *   other array     its items in one line, or one below the other

@@ -21,7 +21,8 @@ static int write_all(int fd, const char *p, size_t n)
     return 0;
 }
 
-/* Names from files and prompts reach messages: an escape sequence in one must not reach a terminal. */
+/* Names from files and prompts reach messages: an escape sequence in one must not reach a
+ * terminal. */
 static void clean(char *s)
 {
     for (; *s; s++)

@@ -1,6 +1,6 @@
 /* signals.c - Ctrl-C: the first one asks the running work to stop, the second one ends the program.
- * The handler does nothing but what is allowed in one: atomics, ht_cancel (which is atomics too) and
- * _exit. */
+ * The handler does nothing but what is allowed in one: atomics, ht_cancel (which is atomics too)
+ * and _exit. */
 #include "cli/cli.h"
 #include <signal.h>
 #include <stdatomic.h>

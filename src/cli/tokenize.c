@@ -14,8 +14,8 @@ static int write_piece(ht_jw *j, const ht_vocab *v, int32_t id, ht_err *e)
     return 0;
 }
 
-/* {"ids":[..],"pieces":[..]}: a piece is the text of one token; bytes that are no UTF-8 by themselves
- * appear as U+FFFD, so pieces are for reading and ids for computing. */
+/* {"ids":[..],"pieces":[..]}: a piece is the text of one token; bytes that are no UTF-8 by
+ * themselves appear as U+FFFD, so pieces are for reading and ids for computing. */
 static int out_ids(const ht_vocab *v, const int32_t *ids, size_t n, ht_err *e)
 {
     ht_buf b;

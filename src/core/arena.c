@@ -1,5 +1,6 @@
-/* arena.c - see arena.h. The only malloc of the library, with one counter in front of it: a test can
- * fail the n-th allocation of any kind (heap, arena block, pages) and count what a step takes. */
+/* arena.c - see arena.h. The only malloc of the library, with one counter in front of it: a test
+ * can fail the n-th allocation of any kind (heap, arena block, pages) and count what a step
+ * takes. */
 #include "core/arena.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -97,7 +98,7 @@ void ht_page_free(void *p, size_t n)
     if (p) munmap(p, n ? n : 1);
 }
 
-/* ---- arena: a list of blocks, the newest first; memory is cut from the newest only -------------- */
+/* ---- arena: a list of blocks, the newest first; memory is cut from the newest only ----------- */
 
 typedef struct block block;
 struct block {
@@ -110,9 +111,10 @@ struct ht_arena {
     size_t taken, max; /* bytes of data from the system; its cap, 0: none */
 };
 
-/* First block, and the least a further one has: doubling up to 1 MiB keeps small arenas small and the
- * number of system calls of large ones low. What is larger than a quarter of that has a block of its
- * own size behind the top one, which stays in use: else two arrays of 600 KiB would take 2 MiB. */
+/* First block, and the least a further one has: doubling up to 1 MiB keeps small arenas small and
+ * the number of system calls of large ones low. What is larger than a quarter of that has a block
+ * of its own size behind the top one, which stays in use: else two arrays of 600 KiB would take 2
+ * MiB. */
 enum { BLOCK_MIN = 1 << 12, BLOCK_MAX = 1 << 20, BLOCK_OWN = BLOCK_MAX / 4 };
 
 int ht_arena_new(ht_arena **out, size_t max_bytes, ht_err *e)

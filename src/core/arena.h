@@ -15,25 +15,25 @@ void ht_arena_free(ht_arena *);                     /* NULL allowed             
  * cap is exhausted: report with HT_FAIL(e, HT_ENOMEM, ...). n == 0 gives a valid unique pointer. */
 void *ht_arena_alloc(ht_arena *, size_t n);
 void *ht_arena_alloc_aligned(ht_arena *, size_t n, size_t align);
-void *ht_arena_array(ht_arena *, size_t count, size_t size);        /* checked multiply            */
-char *ht_arena_strndup(ht_arena *, const char *s, size_t n);        /* NUL-terminated copy         */
+void *ht_arena_array(ht_arena *, size_t count, size_t size);        /* checked multiply           */
+char *ht_arena_strndup(ht_arena *, const char *s, size_t n);        /* NUL-terminated copy        */
 char *ht_arena_printf(ht_arena *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-size_t ht_arena_bytes(const ht_arena *);            /* taken from the system                       */
+size_t ht_arena_bytes(const ht_arena *);            /* taken from the system                      */
 
 /* Plain heap for objects with their own lifetime: zeroed; pairs with ht_mem_free. */
 void *ht_mem_alloc(size_t n);
 void *ht_mem_array(size_t count, size_t size);
-void *ht_mem_resize(void *p, size_t n);             /* old content kept, new bytes not zeroed      */
+void *ht_mem_resize(void *p, size_t n);             /* old content kept, new bytes not zeroed     */
 void ht_mem_free(void *);
 /* Page-aligned zeroed memory straight from the kernel, huge pages advised; for planes and packs. */
 void *ht_page_alloc(size_t n);
 void ht_page_free(void *, size_t n);
 
-bool ht_mul_ok(size_t a, size_t b, size_t *out);    /* false on overflow                           */
+bool ht_mul_ok(size_t a, size_t b, size_t *out);    /* false on overflow                          */
 bool ht_add_ok(size_t a, size_t b, size_t *out);
 
 /* Test hooks. fail_at(n): the n-th allocation from now fails (1 = next; 0 = off). */
 void ht_alloc_fail_at(uint64_t n);
-uint64_t ht_alloc_count(void);                      /* allocations so far, all threads             */
-uint64_t ht_alloc_live(void);                       /* of those that succeeded, not yet freed      */
+uint64_t ht_alloc_count(void);                      /* allocations so far, all threads            */
+uint64_t ht_alloc_live(void);                       /* of those that succeeded, not yet freed     */
 #endif

@@ -1,7 +1,7 @@
 /* cgroup.c - quotas of control groups, v1 and v2 (kernel documentation admin-guide/cgroup-v1,
  * cgroup-v2.rst). A limit on any group above ours binds us, so every level is read, from our own
- * group up to the root of the mount. Inside a container the path in /proc/self/cgroup may start with
- * a prefix that is not mounted; mountinfo's root field tells which part to drop. */
+ * group up to the root of the mount. Inside a container the path in /proc/self/cgroup may start
+ * with a prefix that is not mounted; mountinfo's root field tells which part to drop. */
 #include "core/arena.h"
 #include "core/cpu.h"
 #include "core/host.h"
@@ -44,8 +44,8 @@ static bool listed(const char *list, const char *word)
     return false;
 }
 
-/* Our path in the hierarchy of controller ("" : the v2 hierarchy) from /proc/self/cgroup, whose lines
- * are "id:controllers:path". */
+/* Our path in the hierarchy of controller ("" : the v2 hierarchy) from /proc/self/cgroup, whose
+ * lines are "id:controllers:path". */
 static bool own_path(const char *root, const char *controller, char *out)
 {
     static const char file[] = "/proc/self/cgroup";

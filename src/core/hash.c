@@ -1,4 +1,5 @@
-/* hash.c - see hash.h. SHA-256 comes from libcrypto, which uses the processor's own instructions. */
+/* hash.c - see hash.h. SHA-256 comes from libcrypto, which uses the processor's own
+ * instructions. */
 #include "core/hash.h"
 #include "core/arena.h"
 #include <openssl/evp.h>

@@ -33,8 +33,10 @@ HT_MUST_USE int ht_json_parse(ht_arena *, const char *text, size_t n, unsigned f
 const ht_json *ht_json_get(const ht_json *obj, const char *key);
 const ht_json *ht_json_path(const ht_json *obj, const char *dotted);      /* "a.b.c"              */
 /* Typed reads: absent or null gives `def`, a wrong type is an error naming the key. */
-HT_MUST_USE int ht_json_u32(const ht_json *obj, const char *key, uint32_t def, uint32_t *out, ht_err *);
-HT_MUST_USE int ht_json_i64(const ht_json *obj, const char *key, int64_t def, int64_t *out, ht_err *);
+HT_MUST_USE int ht_json_u32(const ht_json *obj, const char *key, uint32_t def, uint32_t *out,
+                            ht_err *);
+HT_MUST_USE int ht_json_i64(const ht_json *obj, const char *key, int64_t def, int64_t *out,
+                            ht_err *);
 HT_MUST_USE int ht_json_f64(const ht_json *obj, const char *key, double def, double *out, ht_err *);
 HT_MUST_USE int ht_json_bool(const ht_json *obj, const char *key, bool def, bool *out, ht_err *);
 HT_MUST_USE int ht_json_str(const ht_json *obj, const char *key, const char *def, const char **out,
@@ -59,9 +61,9 @@ void ht_jw_key(ht_jw *, const char *key);
 void ht_jw_str(ht_jw *, const char *s), ht_jw_strn(ht_jw *, const char *s, size_t n);
 void ht_jw_int(ht_jw *, int64_t), ht_jw_uint(ht_jw *, uint64_t), ht_jw_bool(ht_jw *, bool);
 void ht_jw_null(ht_jw *);
-void ht_jw_real(ht_jw *, double);     /* 17 digits, round-trips; non-finite as null                */
-void ht_jw_f32(ht_jw *, float);       /* 9 digits, round-trips; non-finite as null                 */
-void ht_jw_raw(ht_jw *, const char *json, size_t n);              /* an already encoded value      */
+void ht_jw_real(ht_jw *, double);     /* 17 digits, round-trips; non-finite as null               */
+void ht_jw_f32(ht_jw *, float);       /* 9 digits, round-trips; non-finite as null                */
+void ht_jw_raw(ht_jw *, const char *json, size_t n);              /* an already encoded value     */
 void ht_jw_json(ht_jw *, const ht_json *);
 #define ht_jw_kstr(w, k, v) (ht_jw_key((w), (k)), ht_jw_str((w), (v)))
 #define ht_jw_kint(w, k, v) (ht_jw_key((w), (k)), ht_jw_int((w), (int64_t)(v)))

@@ -1,5 +1,5 @@
-/* json_write.c - writing JSON: whole trees and the streaming writer (json.h). One encoder of strings
- * and numbers for both. */
+/* json_write.c - writing JSON: whole trees and the streaming writer (json.h). One encoder of
+ * strings and numbers for both. */
 #include "core/json.h"
 #include "core/utf8.h"
 #include <locale.h>
@@ -45,7 +45,8 @@ static void put_string(ht_buf *b, const char *s, size_t n, unsigned flags)
 }
 
 /* Shortest of least..most significant digits that reads back as d (exactly, or as a float); always
- * with a point or an exponent, so that it stays a real number. The C locale whatever the host set. */
+ * with a point or an exponent, so that it stays a real number. The C locale whatever the host
+ * set. */
 static void put_real(ht_buf *b, double d, int least, int most, bool is_float)
 {
     char text[48];

@@ -1,5 +1,5 @@
-/* map.c - see map.h. The table of live maps is the one piece of process-wide state in core/: a signal
- * handler has no other way to tell our pages from anybody else's. */
+/* map.c - see map.h. The table of live maps is the one piece of process-wide state in core/: a
+ * signal handler has no other way to tell our pages from anybody else's. */
 #include "core/map.h"
 #include "core/arena.h"
 #include <errno.h>
@@ -42,7 +42,8 @@ static void slot_give(int slot)
     if (slot > 0) atomic_store(&slots[slot - 1].start, 0);
 }
 
-/* Put zeros under the faulting page, so that the instruction can go on. mmap is a bare system call. */
+/* Put zeros under the faulting page, so that the instruction can go on. mmap is a bare system
+ * call. */
 static void on_sigbus(int sig, siginfo_t *info, void *context)
 {
     uintptr_t at = (uintptr_t)info->si_addr, page = (uintptr_t)sysconf(_SC_PAGESIZE);

@@ -5,8 +5,8 @@
  *   wide      one stream, eight independent accumulators
  *   streams   four streams a quarter of the part apart, two accumulators each
  *   prefetch  one stream with software prefetch 1 KiB ahead
- * Multiply-adds: independent chains of vector multiply-adds in registers, enough of them to cover the
- * latency of the units (latency 4 x 2 per cycle = 8 chains at least; 12 are used).
+ * Multiply-adds: independent chains of vector multiply-adds in registers, enough of them to cover
+ * the latency of the units (latency 4 x 2 per cycle = 8 chains at least; 12 are used).
  * The results are consumed, so that no compiler can drop the work. */
 #include "core/measure.h"
 #include "core/arena.h"

@@ -1,5 +1,6 @@
-/* opt.c - reading the command line and the environment by the table of opt_table.c. The only file of
- * the program that calls getenv. Values are checked while parsing, so the readers cannot fail. */
+/* opt.c - reading the command line and the environment by the table of opt_table.c. The only file
+ * of the program that calls getenv. Values are checked while parsing, so the readers cannot
+ * fail. */
 #include "core/opt.h"
 #include "core/arena.h"
 #include <errno.h>
@@ -159,7 +160,8 @@ static enum ht_opt find_opt(enum ht_cmd cmd, const char *name)
     return HT_OPTS;
 }
 
-/* A guess is offered only when most of the word is right: distance at most a third of its length. */
+/* A guess is offered only when most of the word is right: distance at most a third of its
+ * length. */
 static bool is_close(unsigned distance, const char *word)
 {
     size_t n = strlen(word);

@@ -1,5 +1,6 @@
-/* opt_doc.c - documents made from the table: --help, manual pages (man(7) roff), completion scripts.
- * Pure functions of the table: the committed files under docs/ are compared with them by a test. */
+/* opt_doc.c - documents made from the table: --help, manual pages (man(7) roff), completion
+ * scripts. Pure functions of the table: the committed files under docs/ are compared with them by a
+ * test. */
 #include "core/opt.h"
 #include <string.h>
 
@@ -113,7 +114,8 @@ void ht_opt_usage(ht_buf *b)
 
 /* ---- man(7) ---- */
 
-/* Plain text as roff: backslashes and hyphens escaped, a control character at a line's start guarded. */
+/* Plain text as roff: backslashes and hyphens escaped, a control character at a line's start
+ * guarded. */
 static void roff(ht_buf *b, const char *s)
 {
     bool start = true;

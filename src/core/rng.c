@@ -1,6 +1,6 @@
-/* rng.c - Philox4x32-10: J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers:
- * as easy as 1, 2, 3", SC 2011, section 3.3. Ten rounds of two 32x32 multiplications; the key moves on
- * by the golden ratio and sqrt(3)-1 each round. */
+/* rng.c - Philox4x32-10: J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random
+ * numbers: as easy as 1, 2, 3", SC 2011, section 3.3. Ten rounds of two 32x32 multiplications; the
+ * key moves on by the golden ratio and sqrt(3)-1 each round. */
 #include "core/rng.h"
 
 void ht_philox(uint64_t seed, uint64_t counter, uint64_t stream, uint32_t out[4])

@@ -4,5 +4,5 @@
 #define HT_CORE_RNG_H
 #include <stdint.h>
 void ht_philox(uint64_t seed, uint64_t counter, uint64_t stream, uint32_t out[4]);
-double ht_uniform(uint64_t seed, uint64_t counter, uint64_t stream);   /* [0,1), 53 bits           */
+double ht_uniform(uint64_t seed, uint64_t counter, uint64_t stream);   /* [0,1), 53 bits          */
 #endif

@@ -1,14 +1,15 @@
 /* team.c - see team.h.
  *
  * Two gates: `start` lets the workers into a run, `phase` lets a barrier's waiters go. A gate is a
- * counter; waiting means until it moves on. Arrivals are counted in `arrived`; the last one resets it
- * and moves the phase, so a barrier is one atomic add and one store while nobody sleeps.
+ * counter; waiting means until it moves on. Arrivals are counted in `arrived`; the last one resets
+ * it and moves the phase, so a barrier is one atomic add and one store while nobody sleeps.
  *
- * Waiting spins first and then sleeps in the kernel. How long it spins is learned per thread: as long
- * as waits end while spinning, the budget follows twice their length up to SPIN_MAX_NS; a wait that
- * had to sleep lowers it. Where threads outnumber cores (or a quota throttles one of them) a waiter's
- * peer is not running, waits end in sleep, and the budget falls to SPIN_MIN_NS by itself. Every
- * PROBE-th wait spins for the maximum, so that a budget once low can learn of better times. */
+ * Waiting spins first and then sleeps in the kernel. How long it spins is learned per thread: as
+ * long as waits end while spinning, the budget follows twice their length up to SPIN_MAX_NS; a wait
+ * that had to sleep lowers it. Where threads outnumber cores (or a quota throttles one of them) a
+ * waiter's peer is not running, waits end in sleep, and the budget falls to SPIN_MIN_NS by itself.
+ * Every PROBE-th wait spins for the maximum, so that a budget once low can learn of better
+ * times. */
 #include "core/team.h"
 #include "core/arena.h"
 #include "core/clock.h"
@@ -143,7 +144,8 @@ static void *worker(void *arg)
     }
 }
 
-/* Workers take no asynchronous signals: those are the program's business. Faults stay deliverable. */
+/* Workers take no asynchronous signals: those are the program's business. Faults stay
+ * deliverable. */
 static int start_workers(ht_team *t, int *started)
 {
     sigset_t all, old;

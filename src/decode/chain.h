@@ -22,7 +22,7 @@ struct ht_sampler {
     float *work;                    /* [n_vocab] logits after bias and penalties                  */
     uint32_t *count;                /* [n_vocab] all zero between draws                           */
     decode__cand *cand;             /* [n_vocab] candidates                                       */
-    size_t n;                       /* candidates left                                             */
+    size_t n;                       /* candidates left                                            */
     bool by_id;                     /* candidates still stand in order of id                      */
     bool has_p;                     /* p of the candidates is that of temperature 1               */
     ht_logit_bias *bias;
@@ -33,7 +33,7 @@ struct ht_sampler {
 };
 
 /* select.c: expected time O(n), no order promised among what is kept. */
-void decode__top_k(ht_sampler *, size_t k);      /* the k first of all, straight from work         */
+void decode__top_k(ht_sampler *, size_t k);      /* the k first of all, straight from work        */
 /* Keep the first candidates in key order whose p add up to mass: the fewest that do. */
 void decode__keep_mass(ht_sampler *, double mass);
 void decode__order_by_id(ht_sampler *);

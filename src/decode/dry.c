@@ -2,13 +2,14 @@
  * token that would extend a repeat of the text's end by one more is made less likely, exponentially
  * in the length of the repeat.
  *
- * With r[i] the i-th token from the end, z[k] is the length of the common prefix of r and r+k (the Z
- * function, O(window)): the last z[k] tokens also end k tokens earlier, and r[k-1] followed them
+ * With r[i] the i-th token from the end, z[k] is the length of the common prefix of r and r+k (the
+ * Z function, O(window)): the last z[k] tokens also end k tokens earlier, and r[k-1] followed them
  * there. A breaker sequence in the text stops repeats from reaching over it. */
 #include "decode/chain.h"
 #include <math.h>
 
-/* How far back a repeat may reach: tokens behind the last breaker. r(i) is the i-th from the end. */
+/* How far back a repeat may reach: tokens behind the last breaker. r(i) is the i-th from the
+ * end. */
 static size_t reach(const ht_sampler *s, const int32_t *end, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

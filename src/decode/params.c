@@ -31,7 +31,7 @@ bool decode__uses_dry(const ht_sampling *s)
     return s->dry_multiplier > 0 && s->dry_last_n != 0;
 }
 
-/* ---- ranges ------------------------------------------------------------------------------------ */
+/* ---- ranges ---------------------------------------------------------------------------------- */
 
 static int check_real(const char *name, double v, double low, double high, ht_err *e)
 {
@@ -78,7 +78,7 @@ int decode__check(const ht_sampling *s, ht_err *e)
     return check_bias(s, e);
 }
 
-/* ---- text ----------------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 /* The shortest decimal that reads back as the same float, with a point in every locale. */
 static void add_real(ht_buf *b, float v)

@@ -3,9 +3,9 @@
  *     logit bias -> penalties -> DRY -> top-k -> typical-p -> top-p -> min-p -> XTC -> temperature
  *     -> draw
  *
- * Truncation sees the distribution at temperature 1. Greedy (temp <= 0) takes the largest logit after
- * bias, penalties and DRY. A NaN or -inf logit excludes its token; +inf makes it certain. Each draw
- * depends on its arguments alone: scratch is left as it was found. */
+ * Truncation sees the distribution at temperature 1. Greedy (temp <= 0) takes the largest logit
+ * after bias, penalties and DRY. A NaN or -inf logit excludes its token; +inf makes it certain.
+ * Each draw depends on its arguments alone: scratch is left as it was found. */
 #include "core/rng.h"
 #include "decode/chain.h"
 #include <math.h>
@@ -26,13 +26,13 @@ int32_t ht_argmax(const float *x, uint32_t n)
     return (int32_t)best;
 }
 
-/* Four at a time through the compilers' vector types: under strict floating point neither gcc nor clang
- * vectorises the plain loop, and this one runs over the whole vocabulary for every token. */
+/* Four at a time through the compilers' vector types: under strict floating point neither gcc nor
+ * clang vectorises the plain loop, and this one runs over the whole vocabulary for every token. */
 typedef float v4f __attribute__((vector_size(16)));
 typedef int32_t v4i __attribute__((vector_size(16)));
 
-/* exp(d) for d <= 0, relative error below 3e-7: reduction by ln 2 in two parts (Cody and Waite), then
- * the Taylor polynomial of degree 6 on |r| <= 0.347. Below -80, and for NaN, about 1e-35. */
+/* exp(d) for d <= 0, relative error below 3e-7: reduction by ln 2 in two parts (Cody and Waite),
+ * then the Taylor polynomial of degree 6 on |r| <= 0.347. Below -80, and for NaN, about 1e-35. */
 static inline v4f exp_neg(v4f d)
 {
     const v4i keep = d > -80;
@@ -49,8 +49,8 @@ static inline v4f exp_neg(v4f d)
     return p * (v4f)((k + 127) << 23);
 }
 
-/* Sum of exp(x - top): float lanes for 64 terms at a time, then double, so that the rounding of a block
- * does not grow with n. */
+/* Sum of exp(x - top): float lanes for 64 terms at a time, then double, so that the rounding of a
+ * block does not grow with n. */
 static double sum_exp(const float *x, uint32_t n, float top)
 {
     enum { LANES = 4, BLOCK = 64 };
@@ -80,14 +80,15 @@ static float log_softmax(const float *x, uint32_t n, int32_t id)
     return (float)((double)(x[id] - top) - log(sum_exp(x, n, top)));
 }
 
-/* ---- bias and penalties ------------------------------------------------------------------------ */
+/* ---- bias and penalties ---------------------------------------------------------------------- */
 
 static bool in_vocab(const ht_sampler *s, int32_t id)
 {
     return id >= 0 && (uint32_t)id < s->n_vocab;
 }
 
-/* Repetition (Keskar et al., arXiv:1909.05858, on logits of either sign), presence and frequency. */
+/* Repetition (Keskar et al., arXiv:1909.05858, on logits of either sign), presence and
+ * frequency. */
 static void penalise(ht_sampler *s, const int32_t *history, size_t n)
 {
     const ht_sampling *p = &s->par;
@@ -113,7 +114,7 @@ static void adjust(ht_sampler *s, const float *logits, const int32_t *history, s
     if (decode__uses_dry(&s->par)) decode__dry(s, history, n);
 }
 
-/* ---- candidates --------------------------------------------------------------------------------- */
+/* ---- candidates ------------------------------------------------------------------------------ */
 
 /* p of every candidate, unnormalised, at this temperature; returns their sum. */
 static double softmax(ht_sampler *s, float temp)
@@ -130,7 +131,8 @@ static double softmax(ht_sampler *s, float temp)
     return sum;
 }
 
-/* The same at temperature 1 for the truncating stages: computed once, then summed over who is left. */
+/* The same at temperature 1 for the truncating stages: computed once, then summed over who is
+ * left. */
 static double mass_left(ht_sampler *s)
 {
     double sum = 0;
@@ -203,8 +205,8 @@ static void xtc(ht_sampler *s, uint64_t position)
     s->n = kept;
 }
 
-/* Inversion over the candidates in order of id. That order does not depend on how they were selected,
- * so any other implementation of the chain can reproduce the draw. */
+/* Inversion over the candidates in order of id. That order does not depend on how they were
+ * selected, so any other implementation of the chain can reproduce the draw. */
 static int32_t draw(ht_sampler *s, uint64_t position)
 {
     decode__order_by_id(s);
@@ -247,7 +249,7 @@ int ht_sampler_draw(ht_sampler *s, const float *logits, const int32_t *history, 
     return 0;
 }
 
-/* ---- making ---------------------------------------------------------------------------------------- */
+/* ---- making ---------------------------------------------------------------------------------- */
 
 static int copy_breakers(ht_sampler *s, const int32_t *const *breakers, const size_t *breaker_n,
                          size_t n, ht_err *e)

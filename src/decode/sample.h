@@ -9,12 +9,13 @@ typedef struct ht_sampler ht_sampler;
 /* Validates the parameters (HT_EARG names the one that is off) and sizes its scratch for n_vocab.
  * breakers: token sequences of params->dry_breakers, tokenised by the caller; may be NULL. */
 HT_MUST_USE int ht_sampler_new(ht_sampler **, const ht_sampling *, uint32_t n_vocab,
-                               const int32_t *const *breakers, const size_t *breaker_n, size_t n_breakers,
-                               ht_err *);
+                               const int32_t *const *breakers, const size_t *breaker_n,
+                               size_t n_breakers, ht_err *);
 void ht_sampler_free(ht_sampler *);
 /* history: all tokens so far (prompt included), oldest first. logits [n_vocab] are not changed.
  * *logprob: log-softmax of the unmodified logits at the chosen id. */
-HT_MUST_USE int ht_sampler_draw(ht_sampler *, const float *logits, const int32_t *history, size_t n_history,
+HT_MUST_USE int ht_sampler_draw(ht_sampler *, const float *logits, const int32_t *history,
+                                size_t n_history,
                                 uint64_t position, int32_t *id, float *logprob, ht_err *);
-int32_t ht_argmax(const float *, uint32_t n);          /* ties to the lowest id; NaN never wins      */
+int32_t ht_argmax(const float *, uint32_t n);          /* ties to the lowest id; NaN never wins   */
 #endif

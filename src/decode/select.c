@@ -1,6 +1,6 @@
-/* select.c - the first candidates, by number or by mass, without sorting the rest: quickselect with a
- * bounded number of rounds, or for the common small top-k one pass over the logits with a heap. The
- * order is total (key, then id), so which candidates are kept does not depend on the route. */
+/* select.c - the first candidates, by number or by mass, without sorting the rest: quickselect with
+ * a bounded number of rounds, or for the common small top-k one pass over the logits with a heap.
+ * The order is total (key, then id), so which candidates are kept does not depend on the route. */
 #include "decode/chain.h"
 #include <math.h>
 

@@ -1,7 +1,7 @@
-/* stop.c - stop strings as an Aho-Corasick automaton (CACM 18(6), 1975) over bytes. The depth of the
- * current state is the length of the longest tail of the text that begins some stop string: exactly
- * that much is held back. The first stop string to be completed wins; of several that end at the same
- * byte the longest. */
+/* stop.c - stop strings as an Aho-Corasick automaton (CACM 18(6), 1975) over bytes. The depth of
+ * the current state is the length of the longest tail of the text that begins some stop string:
+ * exactly that much is held back. The first stop string to be completed wins; of several that end
+ * at the same byte the longest. */
 #include "decode/stop.h"
 #include "core/arena.h"
 #include <string.h>

@@ -70,7 +70,8 @@ static bool has_flags(const char *flags, const char *const *want)
     return true;
 }
 
-/* The level the kernels of this program dispatch to on such a processor: what core/cpu.c asks for. */
+/* The level the kernels of this program dispatch to on such a processor: what core/cpu.c asks
+ * for. */
 static const char *isa_level(const char *flags)
 {
     static const char *const avx2[] = {"avx", "avx2", "fma", "f16c", "bmi1", "bmi2", "abm", NULL};

@@ -1,6 +1,6 @@
 /* env_gpu.c - GPUs through NVIDIA's management library, loaded at run time. The interface is C and
- * documented (NVML API reference: device queries, unit structures); the types needed are declared here
- * so that the program builds without its header. */
+ * documented (NVML API reference: device queries, unit structures); the types needed are declared
+ * here so that the program builds without its header. */
 #include "evid/env.h"
 #include <dlfcn.h>
 #include <stddef.h>

@@ -8,9 +8,9 @@
 typedef struct ht_pool ht_pool;
 typedef struct {
     uint32_t n_layers, n_kv_heads, head_dim, window;
-    const uint8_t *layer_class;      /* [n_layers]                                                  */
-    int type_k, type_v;              /* enum ht_kvtype                                              */
-    uint32_t n_pages[HT_KV_CLASSES]; /* capacity in pages                                           */
+    const uint8_t *layer_class;      /* [n_layers]                                                */
+    int type_k, type_v;              /* enum ht_kvtype                                            */
+    uint32_t n_pages[HT_KV_CLASSES]; /* capacity in pages                                         */
     /* How plane memory is had; NULL: ht_page_alloc. */
     int (*alloc)(void *dev, size_t bytes, void **mem, ht_err *);
     void (*release)(void *dev, void *mem, size_t bytes);
@@ -20,27 +20,28 @@ typedef struct {
 } ht_pool_params;
 HT_MUST_USE int ht_pool_new(ht_pool **, const ht_pool_params *, ht_err *);
 void ht_pool_free(ht_pool *);
-ht_kv *ht_pool_kv(ht_pool *);                          /* borrowed                                  */
+ht_kv *ht_pool_kv(ht_pool *);                          /* borrowed                                */
 uint64_t ht_pool_bytes(const ht_pool *);
 uint32_t ht_pool_free_pages(const ht_pool *, int kv_class);
-uint64_t ht_pool_copied_bytes(const ht_pool *);        /* by copy-on-write so far                    */
+uint64_t ht_pool_copied_bytes(const ht_pool *);        /* by copy-on-write so far                 */
 /* Bytes a pool of these parameters takes, without making it. */
 uint64_t ht_pool_estimate(const ht_pool_params *);
 /* Pages of each class that n_seqs sequences of ctx positions need, chunks of up to ubatch rows. */
-void ht_pool_size(uint32_t ctx, uint32_t n_seqs, uint32_t window, uint32_t ubatch, uint32_t n_pages[HT_KV_CLASSES]);
+void ht_pool_size(uint32_t ctx, uint32_t n_seqs, uint32_t window, uint32_t ubatch,
+                  uint32_t n_pages[HT_KV_CLASSES]);
 
-typedef struct ht_seq ht_seq;                          /* one sequence's page table                  */
+typedef struct ht_seq ht_seq;                          /* one sequence's page table               */
 HT_MUST_USE int ht_seq_new(ht_seq **, ht_pool *, uint32_t ctx_max, ht_err *);
-void ht_seq_free(ht_seq *);                            /* gives its pages back                       */
+void ht_seq_free(ht_seq *);                            /* gives its pages back                    */
 uint32_t ht_seq_len(const ht_seq *);
 /* Make positions [len, len+n) writable: allocates pages, copies shared ones. HT_EFULL when the pool
  * or ctx_max is exhausted; the sequence is then unchanged. */
 HT_MUST_USE int ht_seq_reserve(ht_seq *, uint32_t n, ht_err *);
-void ht_seq_advance(ht_seq *, uint32_t n);             /* n positions were written                   */
+void ht_seq_advance(ht_seq *, uint32_t n);             /* n positions were written                */
 HT_MUST_USE int ht_seq_truncate(ht_seq *, uint32_t len, ht_err *);
 HT_MUST_USE int ht_seq_fork(ht_seq **, const ht_seq *, ht_err *);
-/* Page table of a class, [ceil(ctx_max/HT_PAGE)], HT_NOPAGE where there is none. Valid until the next
- * call on this sequence. */
+/* Page table of a class, [ceil(ctx_max/HT_PAGE)], HT_NOPAGE where there is none. Valid until the
+ * next call on this sequence. */
 const uint32_t *ht_seq_pages(const ht_seq *, int kv_class);
-uint32_t ht_seq_n_table(const ht_seq *);               /* entries of the table                       */
+uint32_t ht_seq_n_table(const ht_seq *);               /* entries of the table                    */
 #endif

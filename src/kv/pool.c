@@ -1,11 +1,12 @@
-/* pool.c - the memory of a KV cache and its pages' reference counts. All planes lie in one block, so
- * that huge pages serve small models too; nothing is allocated after ht_pool_new. Invariant: a page
- * is free exactly when its count is 0, and n_free is the number of such pages. */
+/* pool.c - the memory of a KV cache and its pages' reference counts. All planes lie in one block,
+ * so that huge pages serve small models too; nothing is allocated after ht_pool_new. Invariant: a
+ * page is free exactly when its count is 0, and n_free is the number of such pages. */
 #include "kv/priv.h"
 
 #include <string.h>
 
-/* Planes start on a memory page: devices map them, and a plane's first page is huge-page friendly. */
+/* Planes start on a memory page: devices map them, and a plane's first page is huge-page
+ * friendly. */
 #define PLANE_ALIGN 4096u
 
 typedef struct {
@@ -189,9 +190,9 @@ uint64_t ht_pool_copied_bytes(const ht_pool *o)
     return o->copied_bytes;
 }
 
-/* Full class: every position. Windowed class: a chunk of ubatch rows that starts at position p reads
- * from p - window + 1 on and writes up to p + ubatch - 1; s consecutive positions touch at most
- * (s - 2) / HT_PAGE + 2 pages wherever they begin. */
+/* Full class: every position. Windowed class: a chunk of ubatch rows that starts at position p
+ * reads from p - window + 1 on and writes up to p + ubatch - 1; s consecutive positions touch at
+ * most (s - 2) / HT_PAGE + 2 pages wherever they begin. */
 void ht_pool_size(uint32_t ctx, uint32_t n_seqs, uint32_t window, uint32_t ubatch,
                   uint32_t n_pages[HT_KV_CLASSES])
 {

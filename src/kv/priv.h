@@ -9,12 +9,14 @@
 /* Layers of this class exist, so its pages hold something. */
 bool kv__class_used(const ht_pool *, int kv_class);
 uint32_t kv__window(const ht_pool *);
-/* Take n free pages (the caller has checked that there are so many) with one reference each: the run
- * right behind page `after` if it is free, else the lowest run of n, else the lowest n pages. */
+/* Take n free pages (the caller has checked that there are so many) with one reference each: the
+ * run right behind page `after` if it is free, else the lowest run of n, else the lowest n
+ * pages. */
 void kv__take(ht_pool *, int kv_class, uint32_t after, uint32_t n, uint32_t *out);
 void kv__share(ht_pool *, int kv_class, uint32_t page);
 void kv__give(ht_pool *, int kv_class, uint32_t page);
 uint32_t kv__refs(const ht_pool *, int kv_class, uint32_t page);
-/* Copy a page in all layers of its class, through the owner's hook if there is one; counts bytes. */
+/* Copy a page in all layers of its class, through the owner's hook if there is one; counts
+ * bytes. */
 int kv__copy(ht_pool *, int kv_class, uint32_t dst, uint32_t src, ht_err *);
 #endif

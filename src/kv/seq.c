@@ -148,7 +148,8 @@ void ht_seq_advance(ht_seq *s, uint32_t n)
 
 /* Forget positions [len, end). Windowed layers keep only what the newest rows read: going back to
  * where needed keys have been given up is HT_EUNSUPPORTED and changes nothing; truncating to 0 (and
- * computing again) always works. Truncating to where the last reservation began always works too. */
+ * computing again) always works. Truncating to where the last reservation began always works
+ * too. */
 int ht_seq_truncate(ht_seq *s, uint32_t len, ht_err *e)
 {
     if (len > s->len)
@@ -165,8 +166,8 @@ int ht_seq_truncate(ht_seq *s, uint32_t len, ht_err *e)
     return 0;
 }
 
-/* A second sequence with the same content: its table is copied, its pages are shared. Reserved pages
- * stay with the first. */
+/* A second sequence with the same content: its table is copied, its pages are shared. Reserved
+ * pages stay with the first. */
 int ht_seq_fork(ht_seq **out, const ht_seq *src, ht_err *e)
 {
     ht_seq *s;

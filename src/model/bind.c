@@ -1,7 +1,8 @@
-/* bind.c - give every tensor of a spec its place: find it, check its shape, type and bytes, and make a
- * view of it; copy only where rows must be put in order or matrices put together. Nothing is allocated
- * by a number that has not been checked. Every tensor of the file must be used or be known to carry
- * nothing: what is left over means an architecture that this build would compute wrongly. */
+/* bind.c - give every tensor of a spec its place: find it, check its shape, type and bytes, and
+ * make a view of it; copy only where rows must be put in order or matrices put together. Nothing is
+ * allocated by a number that has not been checked. Every tensor of the file must be used or be
+ * known to carry nothing: what is left over means an architecture that this build would compute
+ * wrongly. */
 #include "core/hash.h"
 #include "format/pack.h"
 #include "model/priv.h"
@@ -155,8 +156,8 @@ static int sizes(binder *b, const ht_tensor *t, ht_weight *w)
     return 0;
 }
 
-/* A tensor as n_mats matrices [rows,cols]; every shape and byte count is checked. rows == 1 accepts a
- * vector. */
+/* A tensor as n_mats matrices [rows,cols]; every shape and byte count is checked. rows == 1 accepts
+ * a vector. */
 static int read_mats(binder *b, const ht_tensor *t, uint32_t n_mats, uint32_t rows, uint32_t cols,
                      ht_weight *w)
 {
@@ -240,8 +241,8 @@ static int fused(binder *b, int role, uint32_t layer, uint32_t rows, uint32_t co
 
 /* ---- row order of q and k -------------------------------------------------------------------- */
 
-/* Row of the file that belongs at row r: of each head, rotated row s * dims/2 + j stands at 2j + s in
- * files for adjacent pairs; rows that do not rotate stay. */
+/* Row of the file that belongs at row r: of each head, rotated row s * dims/2 + j stands at 2j + s
+ * in files for adjacent pairs; rows that do not rotate stay. */
 static uint32_t source_row(const ht_spec *s, uint32_t r)
 {
     uint32_t in_head = r % s->head_dim, head = r - in_head, dims = s->rope[0].dims;
@@ -428,8 +429,8 @@ static int by_address(const void *x, const void *y)
     return (a > c) - (a < c);
 }
 
-/* Tensors that carry nothing this build needs: frequencies (the spec has them), a saved copy of a tied
- * head, the half of a model that sees. */
+/* Tensors that carry nothing this build needs: frequencies (the spec has them), a saved copy of a
+ * tied head, the half of a model that sees. */
 static bool ignorable(const binder *b, const ht_tensor *t)
 {
     static const char *const part[] = {"rope_freqs.weight",   "rope_factors_",
@@ -506,9 +507,9 @@ static int bind_all(binder *b, ht_progress_fn progress, void *user)
     return identity(b);
 }
 
-/* Read the spec of an opened file and bind its tensors. f must stay open as long as the model lives.
- * Loading touches headers and copied rows only. On error nothing is left behind and *out is NULL.
- * Errors: HT_EFORMAT and HT_EUNSUPPORTED name the key or tensor, HT_ENOMEM, HT_ECANCELLED. */
+/* Read the spec of an opened file and bind its tensors. f must stay open as long as the model
+ * lives. Loading touches headers and copied rows only. On error nothing is left behind and *out is
+ * NULL. Errors: HT_EFORMAT and HT_EUNSUPPORTED name the key or tensor, HT_ENOMEM, HT_ECANCELLED. */
 int ht_model_open(ht_model **out, const ht_file *f, ht_progress_fn progress, void *user, ht_err *e)
 {
     *out = NULL;

@@ -1,6 +1,6 @@
 /* gemma.c - Gemma 3: norms before and after each half of a layer, embeddings times sqrt(dim), tanh
- * GELU, five windowed layers with a rotation of their own to one global layer. The rules are those of
- * the published configs; a GGUF leaves the layer pattern and the attention scale implicit. */
+ * GELU, five windowed layers with a rotation of their own to one global layer. The rules are those
+ * of the published configs; a GGUF leaves the layer pattern and the attention scale implicit. */
 #include "model/priv.h"
 
 #include <math.h>

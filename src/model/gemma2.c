@@ -1,5 +1,6 @@
-/* gemma2.c - Gemma 2: Gemma 3 without norms on q and k, with every second layer global, one rotation
- * for all layers, and soft caps on scores and logits. A GGUF leaves pattern and scale implicit. */
+/* gemma2.c - Gemma 2: Gemma 3 without norms on q and k, with every second layer global, one
+ * rotation for all layers, and soft caps on scores and logits. A GGUF leaves pattern and scale
+ * implicit. */
 #include "model/priv.h"
 
 #include <math.h>

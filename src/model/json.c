@@ -1,6 +1,6 @@
 /* json.c - a spec as canonical JSON and back, exactly: integers as numbers, f32 values as the eight
- * hex digits of their bits, lists of f32 as such digits in a row, flags of layers as one character a
- * layer. A pack's header carries this object, so reading a pack needs no family. */
+ * hex digits of their bits, lists of f32 as such digits in a row, flags of layers as one character
+ * a layer. A pack's header carries this object, so reading a pack needs no family. */
 #include "model/priv.h"
 
 #include <stddef.h>

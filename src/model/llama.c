@@ -1,6 +1,6 @@
-/* llama.c - Llama 2 and 3, SmolLM2, Mistral, Mixtral: plain pre-norm decoders. One GGUF architecture
- * ("llama") serves all of them; its q and k rows are stored for adjacent pairs. Mistral's window
- * exists in config.json only: a GGUF of it means full attention. */
+/* llama.c - Llama 2 and 3, SmolLM2, Mistral, Mixtral: plain pre-norm decoders. One GGUF
+ * architecture ("llama") serves all of them; its q and k rows are stored for adjacent pairs.
+ * Mistral's window exists in config.json only: a GGUF of it means full attention. */
 #include "model/priv.h"
 
 static int gguf(const model__in *in, ht_spec *s, ht_err *e)

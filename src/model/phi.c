@@ -1,6 +1,7 @@
 /* phi.c - Phi-3, 3.5 and 4: Llama with q, k, v in one matrix and gate, up in another, rotation of a
- * part of each head, and LongRoPE: a second set of frequencies for sequences longer than the original
- * context. Which set applies is decided per sequence (ht_batch.rope_long), as the authors' code does. */
+ * part of each head, and LongRoPE: a second set of frequencies for sequences longer than the
+ * original context. Which set applies is decided per sequence (ht_batch.rope_long), as the authors'
+ * code does. */
 #include "model/priv.h"
 
 static int gguf(const model__in *in, ht_spec *s, ht_err *e)

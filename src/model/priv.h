@@ -21,25 +21,25 @@ enum { MODEL__NAME_MAX = 128 };
 typedef struct { uint8_t role; const char *name; } model__name;   /* '#': layer, '@': expert      */
 
 enum {                               /* traits                                                    */
-    MODEL__PERMUTED = 1,             /* GGUF holds q and k rows for adjacent pairs (2i, 2i+1)       */
-    MODEL__NORM1 = 2                 /* Hugging Face stores norm weights as w for a factor of 1 + w */
+    MODEL__PERMUTED = 1,             /* GGUF holds q and k rows for adjacent pairs (2i, 2i+1)     */
+    MODEL__NORM1 = 2               /* Hugging Face stores norm weights as w for a factor of 1 + w */
 };
 typedef struct model__in model__in;
 typedef struct {
-    const char *arch;                /* GGUF's general.architecture and ht_spec.arch                */
-    const char *model_type;          /* config.json's                                              */
+    const char *arch;                /* GGUF's general.architecture and ht_spec.arch              */
+    const char *model_type;          /* config.json's                                             */
     unsigned traits;
-    int (*gguf)(const model__in *, ht_spec *, ht_err *);  /* on top of what all share, read.c         */
-    int (*hf)(const model__in *, ht_spec *, ht_err *);    /* likewise                                 */
-    const model__name *hf_names;     /* differences from Llama's, ended by a NULL name; may be NULL */
+    int (*gguf)(const model__in *, ht_spec *, ht_err *);  /* on top of what all share, read.c     */
+    int (*hf)(const model__in *, ht_spec *, ht_err *);    /* likewise                             */
+    const model__name *hf_names;   /* differences from Llama's, ended by a NULL name; may be NULL */
 } model__family;
 
 struct model__in {
     const ht_file *f;
     const model__family *fam;
-    const ht_json *cfg;              /* HF: config.json, or its text_config                         */
-    const char *prefix;              /* HF: what stands before "layers.0..."                        */
-    const char *head_prefix;         /* HF: what stands before "lm_head"                            */
+    const ht_json *cfg;              /* HF: config.json, or its text_config                       */
+    const char *prefix;              /* HF: what stands before "layers.0..."                      */
+    const char *head_prefix;         /* HF: what stands before "lm_head"                          */
     ht_arena *arena;
 };
 

@@ -1,6 +1,6 @@
-/* qwen.c - Qwen2 (biases on q, k, v), Qwen3 (norms on the heads of q and k, own head size), and their
- * mixtures of experts. Qwen2-MoE adds a shared expert behind a sigmoid gate. Rows are stored for
- * pairs (i, i+d/2) in every kind of file. */
+/* qwen.c - Qwen2 (biases on q, k, v), Qwen3 (norms on the heads of q and k, own head size), and
+ * their mixtures of experts. Qwen2-MoE adds a shared expert behind a sigmoid gate. Rows are stored
+ * for pairs (i, i+d/2) in every kind of file. */
 #include "model/priv.h"
 
 static int gguf(const model__in *in, ht_spec *s, ht_err *e)

@@ -1,6 +1,6 @@
 /* rope.c - rotary frequencies after all scaling, as the f32 numbers that kernels multiply positions
- * with. The order of the f32 operations follows the tools that make GGUF files, so that a folder and
- * the GGUF converted from it give the same bits. Formulas: RoPE arXiv:2104.09864, YaRN
+ * with. The order of the f32 operations follows the tools that make GGUF files, so that a folder
+ * and the GGUF converted from it give the same bits. Formulas: RoPE arXiv:2104.09864, YaRN
  * arXiv:2309.00071, LongRoPE arXiv:2402.13753; the Llama 3.1 bands are from its model card. */
 #include "model/priv.h"
 
@@ -289,8 +289,8 @@ static int hf_yarn(const model__in *in, const ht_json *sc, double base, scaling 
     return yarn(in, base, y, r, e);
 }
 
-/* The object with the scaling: rope_scaling, or rope_parameters (which may differ by kind of layer).
- * NULL: none. */
+/* The object with the scaling: rope_scaling, or rope_parameters (which may differ by kind of
+ * layer). NULL: none. */
 static const ht_json *scaling_of(const model__in *in, const char *kind)
 {
     const ht_json *sc = ht_json_get(in->cfg, "rope_scaling");

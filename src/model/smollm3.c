@@ -1,5 +1,5 @@
-/* smollm3.c - SmolLM3: Llama whose every fourth layer does not rotate q and k (NoPE). A GGUF leaves the
- * pattern implicit; config.json may state it layer by layer (1: rotates). */
+/* smollm3.c - SmolLM3: Llama whose every fourth layer does not rotate q and k (NoPE). A GGUF leaves
+ * the pattern implicit; config.json may state it layer by layer (1: rotates). */
 #include "model/priv.h"
 
 enum { PERIOD = 4 };

@@ -149,7 +149,8 @@ typedef struct {
     size_t n_edges;
 } context;
 
-/* Price of handing n_prompt positions from one engine to another; UINT64_MAX: no edge, infeasible. */
+/* Price of handing n_prompt positions from one engine to another; UINT64_MAX: no edge,
+ * infeasible. */
 static uint64_t handoff(const context *c, const char *from, const char *to)
 {
     if (strcmp(from, to) == 0) return 0;
@@ -205,8 +206,8 @@ static int by_scope(const void *x, const void *y)
     return c ? c : (a->reason > b->reason) - (a->reason < b->reason);
 }
 
-/* Of two admissible pairs with equal saving the one with the smaller digests wins, so that the order
- * of the entries cannot matter. */
+/* Of two admissible pairs with equal saving the one with the smaller digests wins, so that the
+ * order of the entries cannot matter. */
 static int pair_order(const ht_route_entry *p1, const ht_route_entry *d1, const ht_route_entry *p2,
                       const ht_route_entry *d2)
 {

@@ -1,7 +1,7 @@
-/* bound.c - the floor of a stage: the bytes that must cross memory once and the arithmetic that must
- * be done, from shapes alone. Never a prediction: performance.md 7 divides it by measured machine
- * rates. Norms, rotations and soft-max are counted in bytes but not in operations: they are below
- * one percent of a stage that multiplies matrices. */
+/* bound.c - the floor of a stage: the bytes that must cross memory once and the arithmetic that
+ * must be done, from shapes alone. Never a prediction: performance.md 7 divides it by measured
+ * machine rates. Norms, rotations and soft-max are counted in bytes but not in operations: they are
+ * below one percent of a stage that multiplies matrices. */
 #include "model/model.h"
 #include "step/kvpool.h"
 #include "step/step.h"
@@ -25,8 +25,8 @@ static void add_proj(cost *c, const ht_weight *w0, const ht_bucket *b, uint64_t 
     c->flops += 2 * rows * w->rows * w->cols * n_mats;
 }
 
-/* Keys read by `rows` causal queries, and query-key pairs, of sequences that share the bucket's rows
- * evenly and begin them at position `past`. */
+/* Keys read by `rows` causal queries, and query-key pairs, of sequences that share the bucket's
+ * rows evenly and begin them at position `past`. */
 static void attn_extent(const ht_model *m, const ht_stage *s, const ht_bucket *b, uint64_t rows,
                         uint64_t *keys, uint64_t *pairs)
 {

@@ -7,8 +7,8 @@
 #include <math.h>
 
 /* An unmeasured span is priced from its floor on a nominal machine. The constants only set the
- * exchange rate between bytes, operations and dispatches; the price orders covers and is never shown
- * as a prediction. 1 us a dispatch makes the longer of two spans with equal floors win. */
+ * exchange rate between bytes, operations and dispatches; the price orders covers and is never
+ * shown as a prediction. 1 us a dispatch makes the longer of two spans with equal floors win. */
 #define NOMINAL_BYTES_PER_NS 20.0
 #define NOMINAL_FLOPS_PER_NS 100.0
 #define NOMINAL_DISPATCH_NS  1000.0

@@ -1,5 +1,5 @@
-/* host.c - what engines whose memory the host addresses have in common: the KV members of ht_backend, and
- * the check that stands before every run. */
+/* host.c - what engines whose memory the host addresses have in common: the KV members of
+ * ht_backend, and the check that stands before every run. */
 #include "core/arena.h"
 #include "model/model.h"
 #include "step/kvpool.h"
@@ -14,7 +14,8 @@ int ht_host_kv_alloc(ht_dev *dev, size_t bytes, void **mem, ht_err *e)
     return *mem ? 0 : HT_FAIL(e, HT_ENOMEM, "%zu MiB for the KV cache refused", bytes >> 20);
 }
 
-/* F32 and F16 are read; checked because a pool may come with a type that is younger than the engine. */
+/* F32 and F16 are read; checked because a pool may come with a type that is younger than the
+ * engine. */
 int ht_host_kv_attach(ht_dev *dev, ht_kv *kv, ht_err *e)
 {
     (void)dev;
@@ -128,7 +129,8 @@ static int check_row(const check *c, uint32_t i, ht_err *e)
     if (b->pos[i] < 0 || (uint32_t)b->pos[i] >= c->k->ctx)
         return HT_FAIL(e, HT_EARG, "row %u: position %d is outside the context of %u", i, b->pos[i],
                        c->k->ctx);
-    /* Rows of a run of positions share pages: the first reads furthest back, the last furthest on. */
+    /* Rows of a run of positions share pages: the first reads furthest back, the last furthest
+     * on. */
     bool last = i + 1 == b->rows || b->seq[i + 1] != b->seq[i] || b->pos[i + 1] != b->pos[i] + 1;
     bool first = i == 0 || b->seq[i - 1] != b->seq[i] || b->pos[i - 1] + 1 != b->pos[i];
     for (int k = 0; k < HT_KV_CLASSES && (first || last); k++)

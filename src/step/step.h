@@ -66,21 +66,21 @@ typedef struct ht_span {
                      const ht_bucket *);
                                        /* how many stages from `at` this span runs; 0 = does not */
     void (*bound)(const ht_dev *, const ht_model *, const ht_stage *at, size_t n,
-                  const ht_bucket *, uint64_t *bytes, uint64_t *flops);  /* least traffic and work */
+                  const ht_bucket *, uint64_t *bytes, uint64_t *flops); /* least traffic and work */
     int (*encode)(ht_plan *, const ht_stage *at, size_t n, ht_err *);
 } ht_span;
 typedef struct { const ht_span *span; uint32_t at, n; } ht_cut;    /* a cover is a run of cuts   */
 
-typedef struct {                       /* of a plan's last finished run; the source of receipts    */
-    uint64_t ns, bytes, flops;         /* wall time; least traffic and work of what was run        */
+typedef struct {                       /* of a plan's last finished run; the source of receipts   */
+    uint64_t ns, bytes, flops;         /* wall time; least traffic and work of what was run       */
     uint32_t dispatches, barriers;
     uint64_t host_copy_bytes, device_copy_bytes;
 } ht_run_stats;
 
 typedef struct {                       /* bytes of memory                                       */
-    uint64_t copied;                   /* a device's own copies of weights                          */
-    uint64_t in_place;                 /* weights read where the model has them                     */
-    uint64_t scratch;                  /* of one plan                                               */
+    uint64_t copied;                   /* a device's own copies of weights                        */
+    uint64_t in_place;                 /* weights read where the model has them                   */
+    uint64_t scratch;                  /* of one plan                                             */
 } ht_footprint;
 
 typedef struct ht_backend {            /* "ref", "cpu", "graph", "cuda", ...; const, no state    */
@@ -89,29 +89,30 @@ typedef struct ht_backend {            /* "ref", "cpu", "graph", "cuda", ...; co
     int (*open)(ht_dev **, const char *opts, ht_err *);      /* "threads=2,isa=avx2", "gpu=0+1"   */
     int (*load)(ht_dev *, const ht_model *, ht_err *);
     int (*kv_alloc)(ht_dev *, size_t bytes, void **mem, ht_err *);  /* a plane for a pool of kv/ */
-    void (*kv_free)(ht_dev *, void *mem, size_t bytes); /* NULL: kv_alloc gave ht_page_alloc memory   */
+    void (*kv_free)(ht_dev *, void *mem, size_t bytes); /* NULL: memory is ht_page_alloc's */
     int (*kv_attach)(ht_dev *, ht_kv *, ht_err *);  /* EUNSUPPORTED: this device can't address it */
     int (*plan)(ht_plan **, ht_dev *, ht_kv *, const ht_stage *, const ht_cut *, size_t n_cuts,
                 const ht_bucket *, ht_err *);             /* any contiguous part of the tape;
                                                              allocates; nothing after it does    */
-    int (*reg)(ht_plan *, int reg, void **ptr, size_t *bytes, ht_err *); /* enum ht_reg: a sub-tape's
-                                        input and output, f32 (R: ht_choice); host-readable after wait */
+    /* enum ht_reg: a sub-tape's input and output, f32 (R: ht_choice); host-readable after wait */
+    int (*reg)(ht_plan *, int reg, void **ptr, size_t *bytes, ht_err *);
     int (*run)(ht_plan *, const ht_batch *, ht_err *);    /* enqueue; one run in flight per plan */
-    int (*wait)(ht_plan *, const float **logits, ht_err *);      /* [n_want,vocab], until next run */
+    int (*wait)(ht_plan *, const float **logits, ht_err *);     /* [n_want,vocab], until next run */
     int (*tokens)(ht_plan *, const int32_t **ids, size_t *n, ht_err *);     /* with HT_SAMPLE    */
     int (*stats)(const ht_plan *, ht_run_stats *);
-    int (*describe)(const ht_dev *, char *json, size_t cap);  /* kernels chosen, threads: an object */
-    int (*cancel)(ht_plan *);          /* any thread, signal handlers too: wait() of the run in flight,
-                                          or else of the next one, returns ECANCELLED within 50 ms.
-                                          run() must not clear it, or a cancel just before is lost */
-    int (*page_copy)(ht_dev *, ht_kv *, int kv_class, uint32_t dst, uint32_t src, ht_err *); /* CoW */
+    int (*describe)(const ht_dev *, char *json, size_t cap); /* kernels, threads: an object */
+    /* Any thread, signal handlers too: wait() of the run in flight, or else of the next one,
+     * returns ECANCELLED within 50 ms. run() must not clear it, or a cancel just before is lost. */
+    int (*cancel)(ht_plan *);
+    /* The copy of copy-on-write. */
+    int (*page_copy)(ht_dev *, ht_kv *, int kv_class, uint32_t dst, uint32_t src, ht_err *);
     int (*page_io)(ht_dev *, ht_kv *, int kv_class, uint32_t page, void *host, int write, ht_err *);
     int (*kv_move)(ht_dev *, ht_kv *dst, ht_kv *src, int layer0, int n_layers,
-                   const uint32_t *pages, size_t n, ht_err *);  /* queued behind those layers' writes */
+                   const uint32_t *pages, size_t n, ht_err *); /* queued behind their writes */
     /* What load() and a plan of this tape and bucket will take, from shapes alone, before either is
      * done (memory check, inspect). NULL: api/ estimates it. */
-    int (*footprint)(const ht_dev *, const ht_model *, const ht_stage *, size_t n, const ht_bucket *,
-                     ht_footprint *);
+    int (*footprint)(const ht_dev *, const ht_model *, const ht_stage *, size_t n,
+                     const ht_bucket *, ht_footprint *);
     void (*plan_free)(ht_plan *);
     void (*close)(ht_dev *);
 } ht_backend;
@@ -121,26 +122,30 @@ size_t ht_tape(const ht_model *, ht_stage *out, size_t cap);     /* the step, wr
 size_t ht_cover(const ht_backend *, const ht_dev *, const ht_model *, const ht_stage *, size_t n,
                 const ht_bucket *, double (*cost_ns)(void *, const ht_cut *), void *, ht_cut *out,
                 ht_err *);
-/* The floor every bound() may use: least bytes and arithmetic of one stage of the model at this bucket
- * (weights once, registers in and out once, the KV that causal attention must read). */
+/* The floor every bound() may use: least bytes and arithmetic of one stage of the model at this
+ * bucket (weights once, registers in and out once, the KV that causal attention must read). */
 void ht_stage_bound(const ht_model *, const ht_stage *, const ht_bucket *, uint64_t *bytes,
                     uint64_t *flops);
 const char *ht_kind_name(int kind);                              /* "qkv"; "?" when out of range */
 /* "qkv+bias+qknorm.3": kind, flags and layer; cut to the size of out. */
 void ht_stage_text(const ht_stage *, char out[80]);
-/* Identity of a cover (part of every claim of equality): SHA-256, hex, over its stages and spans. */
+/* Identity of a cover (part of every claim of equality): SHA-256, hex, over its stages and
+ * spans. */
 int ht_cover_hash(const ht_stage *, const ht_cut *, size_t n_cuts, char hex[65], ht_err *);
 /* ---- what engines on host memory share (host.c) ---- */
-/* Members of ht_backend for pools in memory that the host addresses; the device is not looked at. */
+/* Members of ht_backend for pools in memory that the host addresses; the device is not looked
+ * at. */
 int ht_host_kv_alloc(ht_dev *, size_t bytes, void **mem, ht_err *);
 int ht_host_kv_attach(ht_dev *, ht_kv *, ht_err *);
 int ht_host_page_copy(ht_dev *, ht_kv *, int kv_class, uint32_t dst, uint32_t src, ht_err *);
-int ht_host_page_io(ht_dev *, ht_kv *, int kv_class, uint32_t page, void *host, int write, ht_err *);
+int ht_host_page_io(ht_dev *, ht_kv *, int kv_class, uint32_t page, void *host, int write,
+                    ht_err *);
 int ht_host_kv_move(ht_dev *, ht_kv *dst, ht_kv *src, int layer0, int n_layers,
                     const uint32_t *pages, size_t n, ht_err *);
-/* Check a causal batch against what the plan was made for: counts, tokens, sequences, positions, wanted
- * rows, and that every page a row reads or writes exists (evicted ones may be missing with holes).
- * kv NULL: a part of the tape without cache. Errors: HT_EARG names the row, HT_EUNSUPPORTED. */
+/* Check a causal batch against what the plan was made for: counts, tokens, sequences, positions,
+ * wanted rows, and that every page a row reads or writes exists (evicted ones may be missing with
+ * holes). kv NULL: a part of the tape without cache. Errors: HT_EARG names the row,
+ * HT_EUNSUPPORTED. */
 int ht_batch_check(const ht_model *, const ht_kv *, const ht_bucket *, const ht_stage *first,
                    const ht_batch *, int holes, ht_err *);
 /* The plan's bucket cut down to this batch: the floor of a run is that of its real rows. */

@@ -1,6 +1,6 @@
 /* tape.c - from a model to the line of stages that computes one step. This is the only place that
- * knows in which order a decoder-only transformer does things; everything a family varies arrives as
- * flags or as numbers in the spec. Neighbours: cover.c partitions the line, backends run it. */
+ * knows in which order a decoder-only transformer does things; everything a family varies arrives
+ * as flags or as numbers in the spec. Neighbours: cover.c partitions the line, backends run it. */
 #include "model/model.h"
 #include "step/step.h"
 

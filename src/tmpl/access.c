@@ -145,7 +145,7 @@ int tmpl__item(tctx *cx, tval v, tval key, tval *out)
     return 0;
 }
 
-/* ---- slices ------------------------------------------------------------------------------------------- */
+/* ---- slices ---------------------------------------------------------------------------------- */
 
 /* Bound i of a slice as Python resolves it; dflt when not given. */
 static int64_t bound_at(tval b, int64_t n, int64_t step, int64_t dflt)

@@ -95,8 +95,8 @@ typedef struct {                    /* parser state                             
 } tparse;
 
 /* parse.c: shared by the two parser files. */
-tnode *tmpl__node(tparse *, int kind, const ttok *at);                 /* NULL: out of memory      */
-const tname *tmpl__intern(tparse *, const char *p, size_t n);          /* NULL: out of memory      */
+tnode *tmpl__node(tparse *, int kind, const ttok *at);                 /* NULL: out of memory     */
+const tname *tmpl__intern(tparse *, const char *p, size_t n);          /* NULL: out of memory     */
 int tmpl__oom(tparse *);
 int tmpl__syntax(tparse *, const ttok *at, int code, const char *where, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
@@ -104,15 +104,15 @@ int tmpl__syntax(tparse *, const ttok *at, int code, const char *where, const ch
     tmpl__syntax((ps), (at), (code), __FILE__ ":" HT_STR(__LINE__), __VA_ARGS__)
 /* Set the height of a finished node from its children; refuses what is too deep. */
 HT_MUST_USE int tmpl__seal(tparse *, tnode *);
-typedef struct { tnode **at; size_t n, cap; } tnodes;                  /* growing list, in the arena */
+typedef struct { tnode **at; size_t n, cap; } tnodes;               /* growing list, in the arena */
 HT_MUST_USE int tmpl__push(tparse *, tnodes *, tnode *);
 bool tmpl__is_op(const tparse *, int op);
 bool tmpl__is_name(const tparse *, const char *word);
-bool tmpl__skip_op(tparse *, int op);                                  /* true and past it, or not */
+bool tmpl__skip_op(tparse *, int op);                                 /* true and past it, or not */
 bool tmpl__skip_name(tparse *, const char *word);
 HT_MUST_USE int tmpl__expect_op(tparse *, int op, const char *what);
 HT_MUST_USE int tmpl__expect_name(tparse *, const ttok **out, const char *what);
-const char *tmpl__tok_text(const ttok *, char buf[48]);                /* for messages             */
+const char *tmpl__tok_text(const ttok *, char buf[48]);                /* for messages            */
 
 /* expr.c */
 HT_MUST_USE int tmpl__parse_expr(tparse *, bool with_cond, tnode **out);

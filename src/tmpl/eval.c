@@ -1,12 +1,12 @@
-/* eval.c - evaluation of expressions, and the budgets. Every node costs a step and a level of depth,
- * so neither loops nor recursion run away. Neighbours: exec.c (statements), value.c and number.c
- * (semantics), access.c, filter.c, test.c, method.c. */
+/* eval.c - evaluation of expressions, and the budgets. Every node costs a step and a level of
+ * depth, so neither loops nor recursion run away. Neighbours: exec.c (statements), value.c and
+ * number.c (semantics), access.c, filter.c, test.c, method.c. */
 #include "tmpl/eval.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* ---- budgets and errors -------------------------------------------------------------------------------- */
+/* ---- budgets and errors ---------------------------------------------------------------------- */
 
 int tmpl__fail(tctx *cx, int code, const char *where, const char *fmt, ...)
 {
@@ -49,7 +49,7 @@ int tmpl__cost_bytes(tctx *cx, size_t n)
     return tmpl__cost(cx, n / TMPL_BYTES_PER_STEP);
 }
 
-/* ---- names ------------------------------------------------------------------------------------------------ */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 int tmpl__push_scope(tctx *cx)
 {
@@ -106,7 +106,7 @@ int tmpl__lookup(tctx *cx, const tname *name, tval *out)
     return found ? 0 : tmpl__undef_name(cx, "'%.*s' is undefined", name->p, name->n, out);
 }
 
-/* ---- calls -------------------------------------------------------------------------------------------------- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 /* Evaluate kid[] of a call, filter or test. */
 static int eval_args(tctx *cx, const tnode *nd, tcall *out)
@@ -237,7 +237,7 @@ static int eval_test(tctx *cx, const tnode *nd, tval *out)
     return tmpl__invoke(cx, nd->impl, "test", v, &call, out);
 }
 
-/* ---- operators ---------------------------------------------------------------------------------------------- */
+/* ---- operators ------------------------------------------------------------------------------- */
 
 static int eval_truth(tctx *cx, const tnode *nd, bool *out)
 {
@@ -337,7 +337,7 @@ static int eval_cond(tctx *cx, const tnode *nd, tval *out)
     return 0;
 }
 
-/* ---- containers ------------------------------------------------------------------------------------------------ */
+/* ---- containers ------------------------------------------------------------------------------ */
 
 static int eval_list(tctx *cx, const tnode *nd, tval *out)
 {

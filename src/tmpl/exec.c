@@ -5,7 +5,7 @@
 #include "tmpl/eval.h"
 #include <string.h>
 
-/* ---- assignment ---------------------------------------------------------------------------------------- */
+/* ---- assignment ------------------------------------------------------------------------------ */
 
 static int assign(tctx *cx, const tnode *target, tval v)
 {
@@ -45,7 +45,7 @@ static int capture_scoped(tctx *cx, const tnode *body, tval *out)
     return 0;
 }
 
-/* ---- loops --------------------------------------------------------------------------------------------- */
+/* ---- loops ----------------------------------------------------------------------------------- */
 
 /* Items are filtered when they are reached, as Jinja does (a condition may depend on what the body
  * did); looking ahead for loop.last or loop.length filters early, into the queue. */
@@ -254,7 +254,7 @@ static int exec_for(tctx *cx, const tnode *nd)
     return run_loop(cx, nd, iterable, 0);
 }
 
-/* ---- macros --------------------------------------------------------------------------------------------- */
+/* ---- macros ---------------------------------------------------------------------------------- */
 
 static size_t find_kw(const tcall *call, const tname *name)
 {
@@ -379,7 +379,7 @@ static int exec_call_block(tctx *cx, const tnode *nd)
     return tmpl__write_str(cx, cx->out, text);
 }
 
-/* ---- the rest --------------------------------------------------------------------------------------------- */
+/* ---- the rest -------------------------------------------------------------------------------- */
 
 static int exec_if(tctx *cx, const tnode *nd)
 {

@@ -35,7 +35,7 @@ static int intern_tok(tparse *ps, const ttok *t, const tname **out)
     return *out ? 0 : tmpl__oom(ps);
 }
 
-/* ---- argument lists ------------------------------------------------------------------------------ */
+/* ---- argument lists -------------------------------------------------------------------------- */
 
 static int parse_arg(tparse *ps, tnodes *args, tnodes *names_as_nodes)
 {
@@ -84,7 +84,7 @@ static int parse_call(tparse *ps, tnode **node)
     return 0;
 }
 
-/* ---- filters and tests ------------------------------------------------------------------------------ */
+/* ---- filters and tests ----------------------------------------------------------------------- */
 
 static int parse_filter(tparse *ps, tnode *input, tnode **out)
 {
@@ -178,7 +178,7 @@ static int parse_filter_expr(tparse *ps, tnode **node)
     }
 }
 
-/* ---- postfix ---------------------------------------------------------------------------------------- */
+/* ---- postfix --------------------------------------------------------------------------------- */
 
 static bool slice_part_ends(const tparse *ps)
 {
@@ -249,7 +249,7 @@ static int parse_postfix(tparse *ps, tnode **node)
     }
 }
 
-/* ---- primary ---------------------------------------------------------------------------------------- */
+/* ---- primary --------------------------------------------------------------------------------- */
 
 static int parse_items(tparse *ps, int kind, int close, tnode **out)
 {
@@ -349,7 +349,7 @@ static int parse_primary(tparse *ps, tnode **out)
     return T_SYNTAX(ps, at, HT_EFORMAT, "expected a value, found %s", tmpl__tok_text(at, buf));
 }
 
-/* ---- operators --------------------------------------------------------------------------------------- */
+/* ---- operators ------------------------------------------------------------------------------- */
 
 static int nest(tparse *ps, const ttok *at)
 {

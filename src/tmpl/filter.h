@@ -1,5 +1,5 @@
-/* filter.h - what filter.c, seqfilter.c and method.c share: argument helpers and the sequence filters
- * that filter.c's table names. */
+/* filter.h - what filter.c, seqfilter.c and method.c share: argument helpers and the sequence
+ * filters that filter.c's table names. */
 #ifndef HT_TMPL_FILTER_H
 #define HT_TMPL_FILTER_H
 #include "tmpl/eval.h"

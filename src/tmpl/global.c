@@ -7,7 +7,7 @@
 #define GLOBAL(name)                                                                               \
     static int name(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
 
-/* ---- range ---------------------------------------------------------------------------------------------- */
+/* ---- range ----------------------------------------------------------------------------------- */
 
 GLOBAL(g_range)
 {
@@ -34,7 +34,7 @@ GLOBAL(g_range)
     return 0;
 }
 
-/* ---- namespace, dict ------------------------------------------------------------------------------------- */
+/* ---- namespace, dict ------------------------------------------------------------------------- */
 
 /* dict(mapping or pairs, key=value...). */
 static int fill_dict(tctx *cx, const tcall *call, tdict *o)
@@ -83,7 +83,7 @@ GLOBAL(g_namespace)
     return 0;
 }
 
-/* ---- raise_exception, strftime_now ------------------------------------------------------------------------- */
+/* ---- raise_exception, strftime_now ----------------------------------------------------------- */
 
 GLOBAL(g_raise)
 {
@@ -199,7 +199,7 @@ GLOBAL(g_strftime_now)
     return tmpl__sb_done(cx, &b, out);
 }
 
-/* ---- table ------------------------------------------------------------------------------------------------------ */
+/* ---- table ----------------------------------------------------------------------------------- */
 
 int tmpl__global(tctx *cx, const tname *name, tval *out, bool *found)
 {

@@ -1,6 +1,6 @@
-/* jsonval.c - between JSON and template values: the caller's data becomes values with provenance, and
- * tojson writes what Python's json.dumps writes (the filter transformers installs, not Jinja's own,
- * which escapes for HTML). Marks go through: a byte of an input string stays from input. */
+/* jsonval.c - between JSON and template values: the caller's data becomes values with provenance,
+ * and tojson writes what Python's json.dumps writes (the filter transformers installs, not Jinja's
+ * own, which escapes for HTML). Marks go through: a byte of an input string stays from input. */
 #include "core/utf8.h"
 #include "tmpl/eval.h"
 #include <math.h>
@@ -39,7 +39,7 @@ int tmpl__from_json(tctx *cx, const ht_json *j, bool in, tval *out)
     return 0;
 }
 
-/* ---- tojson -------------------------------------------------------------------------------------------- */
+/* ---- tojson ---------------------------------------------------------------------------------- */
 
 static int escape_char(tctx *cx, tsb *b, uint32_t cp, bool in)
 {

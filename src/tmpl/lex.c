@@ -1,7 +1,8 @@
 /* lex.c - template source to tokens, with Jinja's white-space rules as chat templates expect them:
- * trim_blocks (a newline after a block or comment tag goes), lstrip_blocks (blanks before one at the
- * start of a line go), "-" strips all white space on its side, "+" keeps it. One newline at the very
- * end is dropped and every newline is "\n". Neighbours: ast.h (ttok), expr.c and parse.c (readers). */
+ * trim_blocks (a newline after a block or comment tag goes), lstrip_blocks (blanks before one at
+ * the start of a line go), "-" strips all white space on its side, "+" keeps it. One newline at the
+ * very end is dropped and every newline is "\n". Neighbours: ast.h (ttok), expr.c and parse.c
+ * (readers). */
 #include "core/utf8.h"
 #include "tmpl/eval.h"
 #include <math.h>
@@ -117,7 +118,8 @@ static char sign_at(const tlex *lx, size_t i)
     return i < lx->n && (lx->s[i] == '-' || lx->s[i] == '+') ? lx->s[i] : 0;
 }
 
-/* After a closing "%}" or "#}" ending at i, which had this sign in front: what else is swallowed. */
+/* After a closing "%}" or "#}" ending at i, which had this sign in front: what else is
+ * swallowed. */
 static size_t after_close(const tlex *lx, size_t i, char sign)
 {
     if (sign == '-') return skip_space(lx, i);

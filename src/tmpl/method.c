@@ -1,6 +1,6 @@
-/* method.c - methods of strings, lists, tuples and dicts. append, pop and the other changing methods
- * work on the render's own copies; Jinja's immutable sandbox would refuse them, but templates made
- * for llama.cpp use them and nothing outside the render can be reached. */
+/* method.c - methods of strings, lists, tuples and dicts. append, pop and the other changing
+ * methods work on the render's own copies; Jinja's immutable sandbox would refuse them, but
+ * templates made for llama.cpp use them and nothing outside the render can be reached. */
 #include "core/utf8.h"
 #include "tmpl/filter.h"
 #include <string.h>
@@ -15,7 +15,7 @@ static int text_arg(tctx *cx, tval v, const char *what, const tstr **out)
     return 0;
 }
 
-/* ---- strings: case and trim ------------------------------------------------------------------------------- */
+/* ---- strings: case and trim ------------------------------------------------------------------ */
 
 #define RECASE(name, how)                                                                          \
     METHOD(name)                                                                                   \
@@ -53,7 +53,7 @@ METHOD(s_rstrip)
     return strip(cx, self, p, TRIM_RIGHT, out);
 }
 
-/* ---- strings: searching -------------------------------------------------------------------------------------- */
+/* ---- strings: searching ---------------------------------------------------------------------- */
 
 /* The part of the string that optional start and end arguments leave. */
 static int window(tctx *cx, tval self, tval start, tval end, tval *out)
@@ -205,7 +205,7 @@ METHOD(s_replace)
     return tmpl__replace(cx, self.u.s, old, new_s, count, out);
 }
 
-/* ---- strings: splitting and joining ---------------------------------------------------------------------------- */
+/* ---- strings: splitting and joining ---------------------------------------------------------- */
 
 static int push_cut(tctx *cx, tlist *l, const tstr *s, size_t from, size_t to)
 {
@@ -345,7 +345,7 @@ METHOD(s_zfill)
     return tmpl__sb_done(cx, &b, out);
 }
 
-/* ---- strings: classes ---------------------------------------------------------------------------------------------- */
+/* ---- strings: classes ------------------------------------------------------------------------ */
 
 enum { CLASS_DIGIT = 1, CLASS_ALPHA = 2 };
 
@@ -401,7 +401,7 @@ METHOD(s_isupper)
     return tmpl__invoke(cx, tmpl__find_test("upper", 5), "test", self, call, ((void)p, out));
 }
 
-/* ---- lists and tuples ------------------------------------------------------------------------------------------------ */
+/* ---- lists and tuples ------------------------------------------------------------------------ */
 
 METHOD(l_append)
 {
@@ -476,7 +476,7 @@ METHOD(l_count)
     return 0;
 }
 
-/* ---- dicts --------------------------------------------------------------------------------------------------------------- */
+/* ---- dicts ----------------------------------------------------------------------------------- */
 
 METHOD(d_get)
 {
@@ -568,7 +568,7 @@ METHOD(d_copy)
     return tmpl__cost(cx, o->n);
 }
 
-/* ---- tables ---------------------------------------------------------------------------------------------------------------- */
+/* ---- tables ---------------------------------------------------------------------------------- */
 
 static const tbuiltin str_methods[] = {
     {.name = "capitalize", .fn = s_capitalize},

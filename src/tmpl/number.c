@@ -16,7 +16,7 @@ static int div_zero(tctx *cx)
     return T_TYPE(cx, "division by zero");
 }
 
-/* ---- integers ----------------------------------------------------------------------------------------- */
+/* ---- integers -------------------------------------------------------------------------------- */
 
 static int int_pow(tctx *cx, int64_t a, int64_t b, tval *out)
 {
@@ -81,7 +81,7 @@ static int int_op(tctx *cx, int op, int64_t a, int64_t b, tval *out)
     return 0;
 }
 
-/* ---- floats -------------------------------------------------------------------------------------------- */
+/* ---- floats ---------------------------------------------------------------------------------- */
 
 static int float_divmod(tctx *cx, double a, double b, bool want_mod, tval *out)
 {
@@ -126,7 +126,7 @@ static int float_op(tctx *cx, int op, double a, double b, tval *out)
     return 0;
 }
 
-/* ---- sequences ------------------------------------------------------------------------------------------- */
+/* ---- sequences ------------------------------------------------------------------------------- */
 
 static int repeat(tctx *cx, tval seq, int64_t times, tval *out)
 {
@@ -207,7 +207,7 @@ int tmpl__binary(tctx *cx, int op, tval a, tval b, tval *out)
                   tmpl__type_name(b));
 }
 
-/* ---- reading and rounding ------------------------------------------------------------------------------------ */
+/* ---- reading and rounding -------------------------------------------------------------------- */
 
 static tstr stripped(const tstr *s)
 {

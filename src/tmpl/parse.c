@@ -1,13 +1,14 @@
-/* parse.c - statements of a template, and the helpers both parser files share. A construct that Jinja
- * has and this engine does not is HT_EUNSUPPORTED at its line and column; text that Jinja would not
- * accept either is HT_EFORMAT. Neighbours: lex.c (tokens), expr.c (expressions), exec.c (reader). */
+/* parse.c - statements of a template, and the helpers both parser files share. A construct that
+ * Jinja has and this engine does not is HT_EUNSUPPORTED at its line and column; text that Jinja
+ * would not accept either is HT_EFORMAT. Neighbours: lex.c (tokens), expr.c (expressions), exec.c
+ * (reader). */
 #include "core/hash.h"
 #include "tmpl/eval.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* ---- shared helpers ------------------------------------------------------------------------------ */
+/* ---- shared helpers -------------------------------------------------------------------------- */
 
 int tmpl__oom(tparse *ps)
 {
@@ -162,7 +163,7 @@ int tmpl__expect_name(tparse *ps, const ttok **out, const char *what)
     return 0;
 }
 
-/* ---- statements ------------------------------------------------------------------------------------ */
+/* ---- statements ------------------------------------------------------------------------------ */
 
 static int parse_body(tparse *ps, const ttok *open, const char *const *ends, tnode **out);
 
@@ -294,7 +295,8 @@ static int parse_params(tparse *ps, tnode *node)
     return set_kids(ps, node, &kids);
 }
 
-/* The body of a macro or call block: its own function, so no loop of outside can be left from it. */
+/* The body of a macro or call block: its own function, so no loop of outside can be left from
+ * it. */
 static int parse_function(tparse *ps, const ttok *at, const char *end, tnode *node)
 {
     unsigned loops = ps->loops;
@@ -428,7 +430,8 @@ static int print_node(tparse *ps, tnode **out)
     return tmpl__seal(ps, *out);
 }
 
-/* Statements up to a tag named in ends (left as the current token), or to the end when ends is NULL. */
+/* Statements up to a tag named in ends (left as the current token), or to the end when ends is
+ * NULL. */
 static int parse_body(tparse *ps, const ttok *open, const char *const *ends, tnode **out)
 {
     tnodes kids = {0};
@@ -459,7 +462,7 @@ static int parse_body(tparse *ps, const ttok *open, const char *const *ends, tno
     return set_kids(ps, *out, &kids);
 }
 
-/* ---- entry ------------------------------------------------------------------------------------------- */
+/* ---- entry ----------------------------------------------------------------------------------- */
 
 static int intern_own_names(tparse *ps, ht_tmpl *t)
 {

@@ -1,9 +1,9 @@
-/* seqfilter.c - filters over sequences. What Jinja gives as a generator is a TV_GEN here: it is read
- * once and has no length, but its items are made at once rather than on demand. */
+/* seqfilter.c - filters over sequences. What Jinja gives as a generator is a TV_GEN here: it is
+ * read once and has no length, but its items are made at once rather than on demand. */
 #include "tmpl/filter.h"
 #include <string.h>
 
-/* ---- attribute paths: "a.b.0" ---------------------------------------------------------------------------- */
+/* ---- attribute paths: "a.b.0" ---------------------------------------------------------------- */
 
 static int path_part(tctx *cx, const char *p, size_t n, tval *out)
 {
@@ -42,7 +42,7 @@ static int fold_case(tctx *cx, bool sensitive, tval *v)
     return tmpl__recase(cx, v->u.s, CASE_LOWER, v);
 }
 
-/* ---- plain ---------------------------------------------------------------------------------------------------- */
+/* ---- plain ----------------------------------------------------------------------------------- */
 
 int tmpl__f_list(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
 {
@@ -153,7 +153,7 @@ int tmpl__f_sum(tctx *cx, tval self, const tcall *call, const tval *p, tval *out
     return 0;
 }
 
-/* ---- map and select --------------------------------------------------------------------------------------------- */
+/* ---- map and select -------------------------------------------------------------------------- */
 
 static const tval *find_kw(const tcall *call, const char *name)
 {
@@ -254,7 +254,7 @@ int tmpl__f_rejectattr(tctx *cx, tval self, const tcall *call, const tval *p, tv
     return choose(cx, self, call, true, false, out);
 }
 
-/* ---- order -------------------------------------------------------------------------------------------------------- */
+/* ---- order ----------------------------------------------------------------------------------- */
 
 /* Sort key of one item: a list with one value for each comma-separated path. */
 static int sort_key(tctx *cx, tval item, tval path, bool sensitive, tval *out)

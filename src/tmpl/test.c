@@ -4,7 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#define TEST(name)   static int name(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
+#define TEST(name)                                                                                 \
+    static int name(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
 #define ANSWER(expr) ((void)cx, (void)call, (void)p, *out = tmpl__bool(expr), 0)
 
 TEST(t_defined)
@@ -192,8 +193,8 @@ TEST(t_in)
     return 0;
 }
 
-/* "is" of Python. Whether equal strings or numbers are one object is the interpreter's whim, so only
- * the singletons and containers have an answer. */
+/* "is" of Python. Whether equal strings or numbers are one object is the interpreter's whim, so
+ * only the singletons and containers have an answer. */
 TEST(t_sameas)
 {
     bool single = self.t == TV_NONE || self.t == TV_BOOL;

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* ---- builders --------------------------------------------------------------------------------------- */
+/* ---- builders -------------------------------------------------------------------------------- */
 
 /* Room for n more bytes; marks are made when a byte that differs arrives. */
 static int reserve(tctx *cx, tsb *b, size_t n, bool mixed)
@@ -93,7 +93,7 @@ int tmpl__str_cut(tctx *cx, const tstr *src, size_t from, size_t n, tval *out)
     return 0;
 }
 
-/* ---- looking ------------------------------------------------------------------------------------------ */
+/* ---- looking --------------------------------------------------------------------------------- */
 
 bool tmpl__str_eq(const tstr *a, const tstr *b)
 {
@@ -134,7 +134,8 @@ size_t tmpl__str_off(const tstr *s, size_t cp)
 }
 
 /* memchr on the first byte, then compare: the worst case is quadratic, so callers charge steps for
- * it through tmpl__cost_bytes(needle) per candidate in replace and count; needles here are short. */
+ * it through tmpl__cost_bytes(needle) per candidate in replace and count; needles here are
+ * short. */
 size_t tmpl__str_find(const tstr *hay, size_t from, const tstr *needle)
 {
     if (!needle->n) return from <= hay->n ? from : SIZE_MAX;
@@ -155,7 +156,7 @@ bool tmpl__is_space(uint32_t cp)
            cp == 0x202F || cp == 0x205F || cp == 0x3000;
 }
 
-/* ---- trimming ------------------------------------------------------------------------------------------- */
+/* ---- trimming -------------------------------------------------------------------------------- */
 
 static bool in_set(const tstr *chars, const char *p, unsigned k, uint32_t cp)
 {
@@ -185,7 +186,7 @@ int tmpl__trim(tctx *cx, const tstr *s, const tstr *chars, int sides, tval *out)
     return tmpl__str_cut(cx, s, from, to - from, out);
 }
 
-/* ---- case ------------------------------------------------------------------------------------------------ */
+/* ---- case ------------------------------------------------------------------------------------ */
 
 enum { SIGMA = 0x3A3, SMALL_SIGMA = 0x3C3, FINAL_SIGMA = 0x3C2 };
 
@@ -243,7 +244,7 @@ int tmpl__recase(tctx *cx, const tstr *s, enum tmpl__case how, tval *out)
     return tmpl__sb_done(cx, &b, out);
 }
 
-/* ---- replace, lines --------------------------------------------------------------------------------------- */
+/* ---- replace, lines -------------------------------------------------------------------------- */
 
 int tmpl__replace(tctx *cx, const tstr *s, const tstr *old, const tstr *new_s, int64_t count,
                   tval *out)

@@ -5,15 +5,15 @@
 #define HT_TMPL_H
 #include "core/json.h"
 
-typedef struct ht_tmpl ht_tmpl;                        /* parsed, immutable: any thread             */
+typedef struct ht_tmpl ht_tmpl;                        /* parsed, immutable: any thread           */
 typedef struct { const char *p; size_t n; bool from_input; } ht_tmpl_seg;
 typedef struct {
-    const ht_json *messages, *tools, *documents;       /* tools, documents NULL: none               */
-    const ht_json *kwargs;                             /* object of extra variables, or NULL        */
+    const ht_json *messages, *tools, *documents;       /* tools, documents NULL: none             */
+    const ht_json *kwargs;                             /* object of extra variables, or NULL      */
     const char *bos, *eos;
-    int64_t now_unix;                                  /* for strftime_now (UTC)                    */
+    int64_t now_unix;                                  /* for strftime_now (UTC)                  */
     bool add_generation_prompt;
-    uint64_t max_steps; size_t max_output;             /* 0: 10 million steps, 64 MiB               */
+    uint64_t max_steps; size_t max_output;             /* 0: 10 million steps, 64 MiB             */
 } ht_tmpl_args;
 HT_MUST_USE int ht_tmpl_parse(ht_tmpl **, const char *source, size_t n, ht_err *);
 void ht_tmpl_free(ht_tmpl *);

@@ -1,6 +1,6 @@
 /* value.c - Python's semantics of values: truth, equality, order, membership, iteration, str and
- * repr. Containers may hold themselves (append), so every recursion is bounded. Neighbours: number.c
- * (arithmetic), text.c (strings), access.c (attributes and items). */
+ * repr. Containers may hold themselves (append), so every recursion is bounded. Neighbours:
+ * number.c (arithmetic), text.c (strings), access.c (attributes and items). */
 #include "core/utf8.h"
 #include "tmpl/eval.h"
 #include <math.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- making ------------------------------------------------------------------------------------------ */
+/* ---- making ---------------------------------------------------------------------------------- */
 
 tval tmpl__none(void)
 {
@@ -139,7 +139,7 @@ int tmpl__gen_new(tctx *cx, tlist *l, uint8_t type, const char *kind, tval *out)
     return 0;
 }
 
-/* ---- asking ------------------------------------------------------------------------------------------- */
+/* ---- asking ---------------------------------------------------------------------------------- */
 
 const char *tmpl__type_name(tval v)
 {
@@ -422,7 +422,7 @@ int tmpl__collect(tctx *cx, tval v, tlist **out)
     return 0;
 }
 
-/* ---- str and repr ------------------------------------------------------------------------------------- */
+/* ---- str and repr ---------------------------------------------------------------------------- */
 
 /* Python's repr of a float: the fewest digits that read back as the same double, in plain notation
  * for exponents -4..15. Digits are taken from %e, whose decimal point depends on the locale, by
@@ -607,7 +607,7 @@ int tmpl__markup_ok(tctx *cx, tval a, tval b)
                   "joining a text marked 'safe' with one that would be escaped");
 }
 
-/* ---- sort --------------------------------------------------------------------------------------------------- */
+/* ---- sort ------------------------------------------------------------------------------------ */
 
 /* Stable merge sort of items and keys together; `reverse` keeps equal items in their order, as
  * Python does. Buffers of the same length hold the other half. */

@@ -2,8 +2,8 @@
  * request arena otherwise. Strings carry provenance: which bytes stem from the caller's input.
  *
  * A string is (bytes, marks). marks is NULL when all bytes agree (`in` says how), else one byte per
- * byte of text, 1 = from input. Slices share both pointers, so cutting costs nothing and cannot lose
- * a mark. Strings are immutable and always valid UTF-8. */
+ * byte of text, 1 = from input. Slices share both pointers, so cutting costs nothing and cannot
+ * lose a mark. Strings are immutable and always valid UTF-8. */
 #ifndef HT_TMPL_VALUE_H
 #define HT_TMPL_VALUE_H
 #include "core/arena.h"
@@ -17,7 +17,7 @@ enum tmpl__type {
     TV_LOOP, TV_MACRO, TV_METHOD, TV_FUNC
 };
 
-typedef struct { const char *p; size_t n; uint64_t hash; } tname;     /* interned identifier       */
+typedef struct { const char *p; size_t n; uint64_t hash; } tname;     /* interned identifier      */
 typedef struct { const char *p; size_t n; const uint8_t *m; bool in; } tstr;
 typedef struct tlist tlist;
 typedef struct tdict tdict;

@@ -17,7 +17,7 @@ for cc in gcc clang; do
         continue
     fi
     for h in $(files src include tests/test.h | grep '\.h$'); do
-        head -n 8 "$h" | tr -d '\n*' | grep -qE 'included (once )? *by' && continue
+        head -n 8 "$h" | tr -d '\n*' | grep -qE 'included *(once *)?by' && continue
         # Headers of an instruction set need its flags.
         isa=$(echo "$h" | sed -n 's,^src/backend/cpu/\([a-z0-9]*\)/.*,\1,p')
         [ -n "$isa" ] && isa=$(make -s --no-print-directory B="$B" print-isa-"$isa")

@@ -1,5 +1,5 @@
-/* fuzz_json.c - the JSON reader: what it accepts can be written in every form, reads back as the same
- * tree, and the canonical form is a fixed point. */
+/* fuzz_json.c - the JSON reader: what it accepts can be written in every form, reads back as the
+ * same tree, and the canonical form is a fixed point. */
 #include "core/json.h"
 #include <stdlib.h>
 #include <string.h>

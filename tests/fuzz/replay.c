@@ -1,5 +1,5 @@
-/* replay.c - run a fuzz target over files instead of under libFuzzer: every corpus file is one case,
- * in a forked child with a time limit. usage: fuzz_NAME FOLDER_OR_FILE... */
+/* replay.c - run a fuzz target over files instead of under libFuzzer: every corpus file is one
+ * case, in a forked child with a time limit. usage: fuzz_NAME FOLDER_OR_FILE... */
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
-/* arch.c - every architecture against an independent implementation in float64 (golden/arch: Hugging
- * Face transformers; golden/own: tests/oracle), from GGUF and from safetensors, on every backend, with
- * F32 KV. The tolerance 2e-4 is the README's: float32 of two other implementations is up to 5e-5 away,
- * every wrong setting 2e-3 or more. */
+/* arch.c - every architecture against an independent implementation in float64 (golden/arch:
+ * Hugging Face transformers; golden/own: tests/oracle), from GGUF and from safetensors, on every
+ * backend, with F32 KV. The tolerance 2e-4 is the README's: float32 of two other implementations is
+ * up to 5e-5 away, every wrong setting 2e-3 or more. */
 #include "drive.h"
 
 #include <unistd.h>

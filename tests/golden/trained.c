@@ -1,6 +1,6 @@
-/* trained.c - trained models on every backend: tale-9m (in the tree) against exact float64 results, and
- * SmolLM2-135M-Instruct in Q4_1 (path in HETERO_SMOLLM2; not in the tree) against an independent
- * float64 evaluation of the stored weights. */
+/* trained.c - trained models on every backend: tale-9m (in the tree) against exact float64 results,
+ * and SmolLM2-135M-Instruct in Q4_1 (path in HETERO_SMOLLM2; not in the tree) against an
+ * independent float64 evaluation of the stored weights. */
 #include "drive.h"
 
 typedef struct {
@@ -63,7 +63,8 @@ static void check_case(drive *d, const ht_json *c, const plan_of *p, const char 
     for (uint32_t i = 0; i < n; i++) want[i] = i;
     float *l = ht_arena_array(a, (size_t)n * vocab, sizeof *l);
     T_OK(ht_seq_new(&seq, d->pool, d->p.ctx, &e), e);
-    /* All rows of a short prompt; of a long one the last, or the head would cost more than the rest. */
+    /* All rows of a short prompt; of a long one the last, or the head would cost more than the
+     * rest. */
     uint32_t first = n > 128 ? n - 1 : 0;
     drive_eval(d, seq, ids, n, want + first, n - first, false, l);
     const ht_json *lp = ht_json_get(c, p->lp_key);
@@ -119,8 +120,8 @@ T_CASE_SECONDS(trained, tale_9m_f32_kv, 120)
     check_model(&p);
 }
 
-/* Rounding K and V to F16 alone moves log-probabilities of this model by up to 4e-3 (2.0e-3 at the last
- * positions); with F32 KV the same code is within 3e-6 of float64. */
+/* Rounding K and V to F16 alone moves log-probabilities of this model by up to 4e-3 (2.0e-3 at the
+ * last positions); with F32 KV the same code is within 3e-6 of float64. */
 T_CASE_SECONDS(trained, tale_9m_f16_kv, 120)
 {
     plan_of p = {tale, t_shared("models/tale-9m/golden.json"), "logprob_next", 6e-3, HT_KV_F16,

@@ -1,5 +1,6 @@
-/* elem.c - the elementwise kernels: against their formula in double within a derived bound, and bit for
- * bit against generic C at every level, for lengths with and without tails, up to guard pages. */
+/* elem.c - the elementwise kernels: against their formula in double within a derived bound, and bit
+ * for bit against generic C at every level, for lengths with and without tails, up to guard
+ * pages. */
 #include "kern.h"
 
 static const uint32_t lengths[] = {1, 5, 8, 15, 16, 17, 31, 64, 100, 256, 576, 1021};
@@ -55,7 +56,8 @@ static void check_acts(const cpu_kern *k, const cpu_kern *g, uint32_t n, uint64_
     guard_free(&x), guard_free(&u), guard_free(&y), guard_free(&z);
 }
 
-static void check_softmax(const cpu_kern *k, const cpu_kern *g, uint32_t n16, float cap, uint64_t *seed)
+static void check_softmax(const cpu_kern *k, const cpu_kern *g, uint32_t n16, float cap,
+                          uint64_t *seed)
 {
     uint32_t n = (n16 + 15) / 16 * 16;
     if (n > 256) n = 256;
@@ -88,7 +90,8 @@ static void check_softmax(const cpu_kern *k, const cpu_kern *g, uint32_t n16, fl
 
 static void check_small(const cpu_kern *k, const cpu_kern *g, uint32_t n, uint64_t *seed)
 {
-    guarded a = random_floats(2 * n, 1.0f, seed), b = guard_new(a.n), c = random_floats(n, 1.0f, seed);
+    guarded a = random_floats(2 * n, 1.0f, seed), b = guard_new(a.n),
+            c = random_floats(n, 1.0f, seed);
     guarded s = random_floats(n, 1.0f, seed), o = random_floats(n, 1.0f, seed), p = guard_new(o.n);
     memcpy(b.p, a.p, a.n);
     memcpy(p.p, o.p, o.n);
@@ -109,7 +112,8 @@ static void check_small(const cpu_kern *k, const cpu_kern *g, uint32_t n, uint64
     guard_free(&a), guard_free(&b), guard_free(&c), guard_free(&s), guard_free(&o), guard_free(&p);
 }
 
-/* Against the matrix itself (entry +1 or -1 by the parity of the common bits), and the generic bits. */
+/* Against the matrix itself (entry +1 or -1 by the parity of the common bits), and the generic
+ * bits. */
 static void check_hadamard(const cpu_kern *k, const cpu_kern *g, uint32_t n, uint64_t *seed)
 {
     guarded x = random_floats(n, 3.0f, seed), y = guard_new(x.n), z = guard_new(x.n);
@@ -201,8 +205,7 @@ static void check_level(int lv)
         if (lengths[i] >= 16 && (lengths[i] & (lengths[i] - 1)) == 0)
             check_hadamard(&k, &g, lengths[i], &seed);
         check_act_q8(&k, lengths[i], &seed);
-        for (int j = 0; j < 8; j++)
-            check_softmax(&k, &g, lengths[i], j % 2 ? 5.0f : 0.0f, &seed);
+        for (int j = 0; j < 8; j++) check_softmax(&k, &g, lengths[i], j % 2 ? 5.0f : 0.0f, &seed);
         for (int type = 0; type < 2; type++)
             check_panels(&k, type, lengths[i] < 300 ? lengths[i] : 128, 1 + lengths[i] % 32, &seed);
     }

@@ -6,8 +6,8 @@
 #include "quant/r16.h"
 #include "test.h"
 
-/* n bytes that end at an unmapped page and begin at least `before` bytes behind another: a kernel that
- * reads or writes one byte past its arguments dies. Filled with 0xff (NaN as f32). */
+/* n bytes that end at an unmapped page and begin at least `before` bytes behind another: a kernel
+ * that reads or writes one byte past its arguments dies. Filled with 0xff (NaN as f32). */
 typedef struct { uint8_t *p, *map; size_t n, map_n; } guarded;
 guarded guard_new(size_t n);
 void guard_free(guarded *);
@@ -23,7 +23,7 @@ typedef struct {
     int src, type;
     uint32_t rows, cols, tiles;
     size_t tile_bytes;
-    float *w;                        /* [16*tiles, cols], missing rows 0                            */
+    float *w;                        /* [16*tiles, cols], missing rows 0                          */
     guarded r16;
 } matrix;
 void matrix_new(matrix *, int src, uint32_t rows, uint32_t cols, uint64_t *seed);

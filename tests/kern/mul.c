@@ -1,10 +1,11 @@
-/* mul.c - matrix product kernels of every type at every level, against decoded rows and plain loops:
- * --act f32 must give the very bits of the definition, --act q8 those of the generic kernel and, within
- * a bound, the real product. */
+/* mul.c - matrix product kernels of every type at every level, against decoded rows and plain
+ * loops: --act f32 must give the very bits of the definition, --act q8 those of the generic kernel
+ * and, within a bound, the real product. */
 #include "kern.h"
 
-static const int sources[] = {HT_F32,  HT_F16,  HT_BF16, HT_Q8_0, HT_Q4_0, HT_Q4_1,   HT_Q5_0,  HT_Q5_1,
-                              HT_Q2_K, HT_Q3_K, HT_Q4_K, HT_Q5_K, HT_Q6_K, HT_IQ4_NL, HT_MXFP4};
+static const int sources[] = {HT_F32,  HT_F16,  HT_BF16, HT_Q8_0,   HT_Q4_0,
+                              HT_Q4_1, HT_Q5_0, HT_Q5_1, HT_Q2_K,   HT_Q3_K,
+                              HT_Q4_K, HT_Q5_K, HT_Q6_K, HT_IQ4_NL, HT_MXFP4};
 enum { N_SOURCES = sizeof sources / sizeof *sources };
 static const uint32_t row_counts[] = {1, 16, 17, 40, 128};
 static const uint32_t plain_cols[] = {1, 7, 64, 255, 256, 257, 600};
@@ -24,15 +25,17 @@ static guarded random_rows(uint32_t n, uint32_t k, size_t ldx, uint64_t *seed)
     guarded g = guard_new(((n - 1) * ldx + k) * sizeof(float));
     for (uint32_t t = 0; t < n; t++)
         for (uint32_t i = 0; i < k; i++)
-            ((float *)(void *)g.p)[t * ldx + i] = ldexpf(t_randf(seed), (int)(t_rand(seed) % 12) - 6);
+            ((float *)(void *)g.p)[t * ldx + i] =
+                ldexpf(t_randf(seed), (int)(t_rand(seed) % 12) - 6);
     return g;
 }
 
-static void same(const char *what, const matrix *m, uint32_t row, uint32_t tok, float got, float want)
+static void same(const char *what, const matrix *m, uint32_t row, uint32_t tok, float got,
+                 float want)
 {
     T_CHECK(memcmp(&got, &want, sizeof got) == 0 || (got == 0 && want == 0),
-            "%s %s %ux%u row %u token %u: %.9g for %.9g", what, ht_types[m->src].name, m->rows, m->cols,
-            row, tok, (double)got, (double)want);
+            "%s %s %ux%u row %u token %u: %.9g for %.9g", what, ht_types[m->src].name, m->rows,
+            m->cols, row, tok, (double)got, (double)want);
 }
 
 static void check_gemv(const cpu_kern *k, const matrix *m, uint64_t *seed)
@@ -56,8 +59,8 @@ static void check_rows(const cpu_kern *k, const matrix *m, uint64_t *seed)
         guarded x = random_rows(nt, m->cols, ldx, seed);
         guarded c = guard_new(((nt - 1) * ldc + CPU_LANES) * sizeof(float));
         uint32_t tile = m->tiles - 1;
-        k->rows[m->type](m->r16.p + tile * m->tile_bytes, m->cols, (const float *)(void *)x.p, ldx, nt,
-                         (float *)(void *)c.p, ldc);
+        k->rows[m->type](m->r16.p + tile * m->tile_bytes, m->cols, (const float *)(void *)x.p, ldx,
+                         nt, (float *)(void *)c.p, ldc);
         for (uint32_t t = 0; t < nt; t++)
             for (uint32_t r = 0; r < CPU_LANES; r++)
                 same("rows", m, tile * CPU_LANES + r, t, ((float *)(void *)c.p)[t * ldc + r],
@@ -82,21 +85,24 @@ static void check_panel(const cpu_kern *k, const matrix *m, uint64_t *seed)
         k->widen[m->type](m->r16.p + (size_t)(k0 / gc) * gb, kn, (float *)(void *)p.p);
         for (uint32_t i = 0; i < kn; i++)
             for (uint32_t r = 0; r < CPU_LANES; r++)
-                same("widen", m, r, i, panel[i * CPU_LANES + r], m->w[(size_t)r * m->cols + k0 + i]);
-        k->panel(panel, kn, (const float *)(void *)x.p + k0, ldx, nt, (float *)(void *)c.p, CPU_LANES,
-                 k0 != 0);
+                same("widen", m, r, i, panel[i * CPU_LANES + r],
+                     m->w[(size_t)r * m->cols + k0 + i]);
+        k->panel(panel, kn, (const float *)(void *)x.p + k0, ldx, nt, (float *)(void *)c.p,
+                 CPU_LANES, k0 != 0);
         guard_free(&p);
     }
     for (uint32_t t = 0; t < nt; t++)
         for (uint32_t r = 0; r < CPU_LANES; r++)
             same("panel", m, r, t, ((float *)(void *)c.p)[t * CPU_LANES + r],
-                 chain_dot(m->w + (size_t)r * m->cols, (const float *)(void *)x.p + t * ldx, m->cols));
+                 chain_dot(m->w + (size_t)r * m->cols, (const float *)(void *)x.p + t * ldx,
+                           m->cols));
     guard_free(&x);
     guard_free(&c);
 }
 
-/* Against the real product of the decoded weights and the int8 activations: integers are exact and a
- * group adds two roundings, so the error is below (groups + 2) * 2^-23 of the sum of magnitudes. */
+/* Against the real product of the decoded weights and the int8 activations: integers are exact and
+ * a group adds two roundings, so the error is below (groups + 2) * 2^-23 of the sum of
+ * magnitudes. */
 static void check_q8(const cpu_kern *k, const cpu_kern *generic, const matrix *m, uint64_t *seed)
 {
     uint32_t n = 1 + (uint32_t)(t_rand(seed) % 9), groups = m->cols / 32;
@@ -123,11 +129,13 @@ static void check_q8(const cpu_kern *k, const cpu_kern *generic, const matrix *m
                     sum += v;
                     size += fabs(v);
                 }
-                same("q8", m, tile * CPU_LANES + r, t, got[t * CPU_LANES + r], ref[t * CPU_LANES + r]);
+                same("q8", m, tile * CPU_LANES + r, t, got[t * CPU_LANES + r],
+                     ref[t * CPU_LANES + r]);
                 T_NEAR(got[t * CPU_LANES + r], sum, size * (groups + 4) * 0x1p-22 + 1e-30);
             }
     }
-    guard_free(&x), guard_free(&q), guard_free(&d), guard_free(&s), guard_free(&c), guard_free(&want);
+    guard_free(&x), guard_free(&q), guard_free(&d), guard_free(&s), guard_free(&c),
+        guard_free(&want);
 }
 
 static void check_level(int lv)

@@ -1,5 +1,6 @@
 /* fixture.h - a random one-layer model in memory with every weight that any stage can read, in one
- * weight type and layout; its spec is set per case, as a family's reader would set it for the flags. */
+ * weight type and layout; its spec is set per case, as a family's reader would set it for the
+ * flags. */
 #ifndef HT_TEST_STAGE_FIXTURE_H
 #define HT_TEST_STAGE_FIXTURE_H
 #include "backend/list.h"
@@ -7,10 +8,10 @@
 #include "model/model.h"
 #include "test.h"
 
-enum {                               /* columns fit blocks of 256; rows and vocabulary have tails   */
+enum {                               /* columns fit blocks of 256; rows and vocabulary have tails */
     FX_LAYERS = 1, FX_DIM = 256, FX_HEADS = 8, FX_KV_HEADS = 2, FX_HEAD_DIM = 32, FX_FFN = 256,
-    FX_EXPERTS = 4, FX_USED = 2, FX_EXPERT_FFN = 256, FX_SHARED = 256, FX_VOCAB = 300, FX_WINDOW = 40,
-    FX_CTX = 256
+    FX_EXPERTS = 4, FX_USED = 2, FX_EXPERT_FFN = 256, FX_SHARED = 256, FX_VOCAB = 300,
+    FX_WINDOW = 40, FX_CTX = 256
 };
 typedef struct {
     ht_model m;

@@ -1,13 +1,13 @@
 /* attn.c - causal attention over the paged cache.
  *
- * A work item is a run of consecutive rows of one sequence and one KV head: its query heads share every
- * key and value that is read. Keys go by splits of CPU_SPLIT at absolute positions. In a split, for a
- * (row, query head) pair:
+ * A work item is a run of consecutive rows of one sequence and one KV head: its query heads share
+ * every key and value that is read. Keys go by splits of CPU_SPLIT at absolute positions. In a
+ * split, for a (row, query head) pair:
  *     s_j = chain over head_dim of q k_j;  m = max s_j;  p_j = exp(s_j - m);  l = sum p_j
  *     o   = chain over j ascending of p_j v_j
- * and splits are folded together in ascending order. Keys that a pair does not see have p = 0, which
- * leaves a chain as it is; so neither the rows that share an item nor the number of keys that were
- * there at the time change a bit. Both products are the panel kernel of kern.h. */
+ * and splits are folded together in ascending order. Keys that a pair does not see have p = 0,
+ * which leaves a chain as it is; so neither the rows that share an item nor the number of keys that
+ * were there at the time change a bit. Both products are the panel kernel of kern.h. */
 #include "backend/cpu/cpu.h"
 #include <math.h>
 #include <string.h>
@@ -15,10 +15,10 @@
 enum { LDS = CPU_SPLIT + CPU_PAD };
 typedef struct {
     const ht_stage *st;
-    uint32_t t0, rows, head;         /* rows [t0, t0+rows) of the operation, KV head                 */
-    uint32_t group, n;               /* query heads per KV head; pairs = rows*group                  */
-    uint32_t lo, hi;                 /* keys that some row sees: [lo, hi)                            */
-    const uint32_t *table;           /* pages of the sequence                                       */
+    uint32_t t0, rows, head; /* rows [t0, t0+rows) of the operation, KV head                 */
+    uint32_t group, n;       /* query heads per KV head; pairs = rows*group                  */
+    uint32_t lo, hi;         /* keys that some row sees: [lo, hi)                            */
+    const uint32_t *table;   /* pages of the sequence                                       */
     size_t ldq, ldo;
 } item;
 
@@ -53,8 +53,8 @@ static void multiply(cpu_run *r, const item *it, const float *panel, uint32_t k,
         for (uint32_t t = 0, nt; t < it->n; t += nt) {
             uint32_t left = it->n - t, parts = (left + r->k->nt_panel - 1) / r->k->nt_panel;
             nt = (left + parts - 1) / parts;
-            r->k->panel(panel + (size_t)k0 * CPU_LANES, kn, x + t * ldx + k0, ldx, nt, c + t * ldc, ldc,
-                        k0 != 0);
+            r->k->panel(panel + (size_t)k0 * CPU_LANES, kn, x + t * ldx + k0, ldx, nt, c + t * ldc,
+                        ldc, k0 != 0);
         }
     }
 }
@@ -100,7 +100,8 @@ static void weigh(cpu_run *r, const item *it, uint32_t s0, uint32_t to)
     uint32_t n = (to + CPU_LANES - 1) / CPU_LANES * CPU_LANES;
     float *m = r->s->al + 2 * it->n, *l = m + it->n;
     for (uint32_t i = 0; i < it->n; i++) {
-        uint32_t pos = pos_of(r, it->t0 + i / it->group), a = first_key(r, it->st, pos), b = pos + 1;
+        uint32_t pos = pos_of(r, it->t0 + i / it->group), a = first_key(r, it->st, pos),
+                 b = pos + 1;
         a = a > s0 ? a - s0 : 0;
         b = b > s0 ? b - s0 : 0;
         if (b > to) b = to;
@@ -129,7 +130,8 @@ static void attend(cpu_run *r, const item *it)
     const ht_spec *s = &r->p->m->spec;
     uint32_t hd = s->head_dim;
     for (uint32_t i = 0; i < it->n; i++) {
-        size_t head = (size_t)(it->t0 + i / it->group) * s->n_heads + it->head * it->group + i % it->group;
+        size_t head =
+            (size_t)(it->t0 + i / it->group) * s->n_heads + it->head * it->group + i % it->group;
         memcpy(r->s->aq + i * it->ldq, r->p->q + head * hd, hd * sizeof(float));
         memset(r->s->ao + i * it->ldo, 0, hd * sizeof(float));
         r->s->al[i] = -INFINITY;
@@ -145,15 +147,16 @@ static void attend(cpu_run *r, const item *it)
         fold(r, it);
     }
     for (uint32_t i = 0; i < it->n; i++) {
-        size_t head = (size_t)(it->t0 + i / it->group) * s->n_heads + it->head * it->group + i % it->group;
+        size_t head =
+            (size_t)(it->t0 + i / it->group) * s->n_heads + it->head * it->group + i % it->group;
         float inv = 1.0f / r->s->al[it->n + i];
-        for (uint32_t d = 0; d < hd; d++)
-            r->p->a[head * hd + d] = r->s->ao[i * it->ldo + d] * inv;
+        for (uint32_t d = 0; d < hd; d++) r->p->a[head * hd + d] = r->s->ao[i * it->ldo + d] * inv;
     }
 }
 
 /* The run of rows from t0 on that one item takes: one sequence, at most `most` rows. */
-static uint32_t run_of_rows(const cpu_run *r, const ht_stage *st, uint32_t t0, uint32_t most, item *it)
+static uint32_t run_of_rows(const cpu_run *r, const ht_stage *st, uint32_t t0, uint32_t most,
+                            item *it)
 {
     const ht_batch *b = r->p->batch;
     uint16_t seq = b->seq[cpu__row(r, t0)];
@@ -179,8 +182,8 @@ void cpu__attn(cpu_run *r, const ht_stage *st)
     uint32_t most = it.group < CPU_ATTN_ROWS ? CPU_ATTN_ROWS / it.group : 1;
     it.ldq = (size_t)s->head_dim + CPU_PAD;
     it.ldo = (size_t)s->head_dim + CPU_PAD;
-    /* Neighbouring items go to different threads, shifted from run to run: runs of later rows, which
-     * see more keys, do not pile up on one of them. */
+    /* Neighbouring items go to different threads, shifted from run to run: runs of later rows,
+     * which see more keys, do not pile up on one of them. */
     for (uint32_t t = 0, n_run = 0; t < r->rows; n_run++) {
         t = run_of_rows(r, st, t, most, &it);
         it.n = it.rows * it.group;

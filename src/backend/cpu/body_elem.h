@@ -1,10 +1,10 @@
-/* body_elem.h - everything that is not a matrix product, on the operations of a simd.h; included once
- * by each instruction set. Loops run in 16 lanes at every level so that sums are the same. */
+/* body_elem.h - everything that is not a matrix product, on the operations of a simd.h; included
+ * once by each instruction set. Loops run in 16 lanes at every level so that sums are the same. */
 #include "backend/cpu/kern.h"
 
-/* exp(x), about 1 ulp: x = n ln2 + r with |r| <= ln2/2 (n by adding 1.5*2^23, which rounds to nearest
- * and leaves n in the low bits), the Cephes polynomial for e^r, 2^n by the exponent field. Clamped to
- * normal results: never 0, never infinite. */
+/* exp(x), about 1 ulp: x = n ln2 + r with |r| <= ln2/2 (n by adding 1.5*2^23, which rounds to
+ * nearest and leaves n in the low bits), the Cephes polynomial for e^r, 2^n by the exponent field.
+ * Clamped to normal results: never 0, never infinite. */
 INL vf vf_exp(vf x)
 {
     const vf magic = vf_set1(12582912.0f);
@@ -98,7 +98,8 @@ INL vf gelu_mul_v(vf g, vf u)
 ACT_FN(silu_mul)
 ACT_FN(gelu_mul)
 
-/* Strides below VL inside a register, the others between registers: the same sums and differences. */
+/* Strides below VL inside a register, the others between registers: the same sums and
+ * differences. */
 static void hadamard(float *x, uint32_t n, float scale)
 {
     const vf s = vf_set1(scale);
@@ -117,7 +118,8 @@ static void rope(float *x, const float *cos, const float *sin, uint32_t half)
 {
     uint32_t i = 0;
     for (; i + VL <= half; i += VL) {
-        vf a = vf_load(x + i), b = vf_load(x + half + i), c = vf_load(cos + i), s = vf_load(sin + i);
+        vf a = vf_load(x + i), b = vf_load(x + half + i), c = vf_load(cos + i),
+                       s = vf_load(sin + i);
         vf_store(x + i, vf_fma(a, c, vf_sub(vf_zero(), vf_mul(b, s))));
         vf_store(x + half + i, vf_fma(b, c, vf_mul(a, s)));
     }
@@ -185,7 +187,7 @@ static void merge(float *o, float a, const float *p, float b, uint32_t n)
     for (; k < n; k++) o[k] = fmaf(o[k], a, p[k] * b);
 }
 
-/* ---- attention panels and KV codecs ----------------------------------------------------------- */
+/* ---- attention panels and KV codecs ---------------------------------------------------------- */
 
 INL void half_row(const uint16_t *p, uint32_t n, float *out)
 {
@@ -262,10 +264,12 @@ static void kv_put_f32(const float *x, uint32_t n, void *out)
 
 /* ht_act_q8 in vectors: the same scale and, since v + 1.5*2^23 rounds to nearest even, the same
  * integers as lrintf. */
-static void act_q8(const float *x, uint32_t k, uint32_t n, uint32_t t, int8_t *q, float *d, int32_t *sum)
+static void act_q8(const float *x, uint32_t k, uint32_t n, uint32_t t, int8_t *q, float *d,
+                   int32_t *sum)
 {
     for (uint32_t g = 0; g < k / 32; g++, x += 32)
-        ht_act_q8(x, 32, q + ((size_t)g * n + t) * 32, d + (size_t)g * n + t, sum + (size_t)g * n + t);
+        ht_act_q8(x, 32, q + ((size_t)g * n + t) * 32, d + (size_t)g * n + t,
+                  sum + (size_t)g * n + t);
 }
 
 static void elem_entries(cpu_kern *k)

@@ -1,10 +1,11 @@
-/* body_panel.h - the outer product that prefill and attention spend their time in, on the operations of a
- * simd.h; included once by each instruction set, which defines CPU_PANEL_NT: the tokens it takes. */
+/* body_panel.h - the outer product that prefill and attention spend their time in, on the
+ * operations of a simd.h; included once by each instruction set, which defines CPU_PANEL_NT: the
+ * tokens it takes. */
 #include "backend/cpu/unroll.h"
 
 /* 16 rows x nt tokens. */
-KERN void panel_nt(const int nt, const float *panel, uint32_t kn, const float *x, size_t ldx, float *c,
-                  size_t ldc, int add)
+KERN void panel_nt(const int nt, const float *panel, uint32_t kn, const float *x, size_t ldx,
+                   float *c, size_t ldc, int add)
 {
     vf acc[CPU_NT_PANEL * NV];
     const float *x0 = x, *x1 = x + 3 * ldx, *x2 = x + 6 * ldx, *x3 = x + 9 * ldx;
@@ -35,8 +36,8 @@ UNROLL(2)
 
 #define PANEL_CASE(n)                                                                              \
     case n: panel_nt(n, panel, kn, x, ldx, c, ldc, add); break
-static void panel_mul(const float *panel, uint32_t kn, const float *x, size_t ldx, uint32_t nt, float *c,
-                      size_t ldc, int add)
+static void panel_mul(const float *panel, uint32_t kn, const float *x, size_t ldx, uint32_t nt,
+                      float *c, size_t ldc, int add)
 {
 #if !CPU_UNROLLED
     panel_nt((int)nt, panel, kn, x, ldx, c, ldc, add);

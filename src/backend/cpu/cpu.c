@@ -44,7 +44,8 @@ static int open_dev(ht_dev **out, const char *opts, ht_err *e)
         char *end;
         threads = strtol(text, &end, 10);
         if (end == text || *end || threads < 1 || threads > MAX_THREADS)
-            return HT_FAIL(e, HT_EARG, "cpu: threads=%s is not a number from 1 to %d", text, MAX_THREADS);
+            return HT_FAIL(e, HT_EARG, "cpu: threads=%s is not a number from 1 to %d", text,
+                           MAX_THREADS);
         snprintf(t.why, sizeof t.why, "%ld: asked for", threads);
     }
     ht_dev *dev = ht_mem_alloc(sizeof *dev);

@@ -1,8 +1,9 @@
 /* cpu.h - the CPU engine: what a device, a plan and a thread of a running step hold.
  *
- * A plan is a list of operations. run() starts the team once; every thread goes through the list, does
- * its fixed share of each operation and meets the others at a barrier after it. Which thread computes a
- * value never changes the value (kern.h), so shares are free to follow the number of threads. */
+ * A plan is a list of operations. run() starts the team once; every thread goes through the list,
+ * does its fixed share of each operation and meets the others at a barrier after it. Which thread
+ * computes a value never changes the value (kern.h), so shares are free to follow the number of
+ * threads. */
 #ifndef HT_BACKEND_CPU_H
 #define HT_BACKEND_CPU_H
 #include "backend/cpu/kern.h"
@@ -14,37 +15,42 @@
 #include "step/step.h"
 #include <stdatomic.h>
 
-enum { CPU_BLOCK = 96,        /* tokens whose inputs a thread prepares at a time: with 1024 columns they
-                                 stay in a 512 KiB L2 while all weights pass by                      */
-       CPU_SLAB = 8,          /* tiles of a slab: outputs finished together while they are in L1     */
-       CPU_SPLIT = 256,       /* keys of an attention split, at absolute positions k*256             */
-       CPU_ATTN_ROWS = 96,    /* (row, query head) pairs that share a key panel                     */
-       CPU_PAD = 16 };        /* floats between rows of scratch, so that rows do not share cache sets */
+enum { CPU_BLOCK = 96,        /* tokens whose inputs a thread prepares at a time: 1024 columns of
+                                 them stay in a 512 KiB L2 while all weights pass by              */
+       CPU_SLAB = 8,          /* tiles of a slab: outputs finished together while they are in L1  */
+       CPU_SPLIT = 256,       /* keys of an attention split, at absolute positions k*256          */
+       CPU_ATTN_ROWS = 96,    /* (row, query head) pairs that share a key panel                   */
+       CPU_PAD = 16 };    /* floats between rows of scratch, so that rows do not share cache sets */
 
 /* A weight as the kernels read it: r16/1, in place or repacked by load(). */
-typedef struct { const uint8_t *p; uint64_t tile_bytes, mat_bytes; uint32_t rows, cols; uint8_t type; } cpu_mat;
+typedef struct {
+    const uint8_t *p;
+    uint64_t tile_bytes, mat_bytes;
+    uint32_t rows, cols;
+    uint8_t type;
+} cpu_mat;
 
 struct ht_dev {
     ht_team *team;
     cpu_kern k;
     unsigned feat;
-    char why[96];                    /* where the number of threads came from                       */
+    char why[96];                    /* where the number of threads came from                     */
     const ht_model *model;
-    cpu_mat *mat;                    /* [n_weights] by ht_weight.id; p NULL: not loaded              */
-    uint8_t *copy; size_t copy_bytes;/* memory of repacked weights                                  */
+    cpu_mat *mat;                    /* [n_weights] by ht_weight.id; p NULL: not loaded           */
+    uint8_t *copy; size_t copy_bytes;/* memory of repacked weights                                */
     uint32_t n_copied, n_in_place, n_widened;
 };
 
-typedef struct cpu_run cpu_run;      /* a thread's view of a run                                    */
+typedef struct cpu_run cpu_run;      /* a thread's view of a run                                  */
 typedef void (*cpu_fn)(cpu_run *, const ht_stage *);
 typedef struct { cpu_fn fn; ht_stage stage; bool picked; } cpu_op;
-typedef struct {                     /* scratch of one thread                                       */
-    float *in; int8_t *q; float *d; int32_t *sum;        /* prepared inputs of CPU_BLOCK tokens      */
-    float *panel;                    /* [CPU_KC][16]                                                */
-    float *c0, *c1;                  /* [CPU_BLOCK][slab_cols]                                      */
-    float *tile;                     /* [CPU_BLOCK][16]                                             */
-    float *aq, *as, *ap, *ao, *al;   /* attention: queries, scores, panel, output, max and sum        */
-    uint32_t *list;                  /* [rows] rows of an expert                                    */
+typedef struct {                     /* scratch of one thread                                     */
+    float *in; int8_t *q; float *d; int32_t *sum;        /* prepared inputs of CPU_BLOCK tokens   */
+    float *panel;                    /* [CPU_KC][16]                                              */
+    float *c0, *c1;                  /* [CPU_BLOCK][slab_cols]                                    */
+    float *tile;                     /* [CPU_BLOCK][16]                                           */
+    float *aq, *as, *ap, *ao, *al;   /* attention: queries, scores, panel, output, max and sum    */
+    uint32_t *list;                  /* [rows] rows of an expert                                  */
 } cpu_scratch;
 
 struct ht_plan {
@@ -54,14 +60,14 @@ struct ht_plan {
     ht_bucket b;
     ht_arena *arena;
     cpu_op *op; size_t n_ops, cap_ops;
-    bool after_pick;                 /* while encoding: ops behind PICK work on wanted rows          */
-    float *x, *q, *a, *h, *l; ht_choice *r;              /* registers                               */
-    float *n, *k_raw, *v_raw, *u, *y;/* between dispatches of plain spans: normed X; K, V; up; residual */
-    float *route;                    /* [rows, topk] position-less: see moe.c                       */
-    float *sgate;                    /* [rows] gate of the shared expert                            */
-    float *cos[HT_ROPES], *sin[HT_ROPES];                /* [rows, dims/2]                          */
+    bool after_pick;                 /* while encoding: ops behind PICK work on wanted rows       */
+    float *x, *q, *a, *h, *l; ht_choice *r;              /* registers                             */
+    float *n, *k_raw, *v_raw, *u, *y; /* between spans: normed X; K, V; up; residual */
+    float *route;                    /* [rows, topk] position-less: see moe.c                     */
+    float *sgate;                    /* [rows] gate of the shared expert                          */
+    float *cos[HT_ROPES], *sin[HT_ROPES];                /* [rows, dims/2]                        */
     uint32_t widest, slab_cols;
-    cpu_scratch *scratch;            /* [team]                                                      */
+    cpu_scratch *scratch;            /* [team]                                                    */
     const ht_batch *batch;
     int rc; bool ran;
     atomic_int cancel;
@@ -73,7 +79,7 @@ struct cpu_run {
     const cpu_kern *k;
     cpu_scratch *s;
     int rank, size;
-    uint32_t rows;                   /* of the current operation                                    */
+    uint32_t rows;                   /* of the current operation                                  */
     bool picked;
 };
 
@@ -82,39 +88,39 @@ typedef struct { const float *x; size_t ldx; cpu_q8 q8; uint32_t n; } cpu_in;
 
 /* ---- mul.c ---- */
 const cpu_mat *cpu__mat(const cpu_run *, const ht_weight *);
-/* Ready tokens: row i is src + at(i)*lds, normalised by norm unless NULL, at(i) = list ? list[i] : i.
- * Result in the thread's scratch, or in place where nothing is to be done. want8: some weight of the
- * products to come takes int8. */
-void cpu__prepare(cpu_run *, const float *src, size_t lds, const uint32_t *list, uint32_t n, uint32_t k,
-                  const float *norm, bool want8, cpu_in *out);
+/* Ready tokens: row i is src + at(i)*lds, normalised by norm unless NULL, at(i) = list ? list[i] :
+ * i. Result in the thread's scratch, or in place where nothing is to be done. want8: some weight of
+ * the products to come takes int8. */
+void cpu__prepare(cpu_run *, const float *src, size_t lds, const uint32_t *list, uint32_t n,
+                  uint32_t k, const float *norm, bool want8, cpu_in *out);
 bool cpu__takes_q8(const cpu_run *, const cpu_mat *);
 /* c[t*ldc + 16*(tile - t0) + lane] for tiles [t0, t1) of matrix m and all tokens of in. */
-void cpu__product(cpu_run *, const cpu_mat *, uint32_t m, uint32_t t0, uint32_t t1, const cpu_in *in,
-                  float *c, size_t ldc);
+void cpu__product(cpu_run *, const cpu_mat *, uint32_t m, uint32_t t0, uint32_t t1,
+                  const cpu_in *in, float *c, size_t ldc);
 /* This rank's share of n units. */
 void cpu__share(const cpu_run *, uint32_t n, uint32_t *begin, uint32_t *end);
 /* Tokens of the block that starts at t of n: blocks of equal size, at most CPU_BLOCK. */
 uint32_t cpu__block(const cpu_run *, uint32_t t, uint32_t n);
 bool cpu__cancelled(const cpu_run *);
-uint32_t cpu__row(const cpu_run *, uint32_t t);      /* batch row of row t of the current operation */
+uint32_t cpu__row(const cpu_run *, uint32_t t);    /* batch row of row t of the current operation */
 uint32_t cpu__tiles(uint32_t rows);
 
 /* ---- stage.c, attn.c, moe.c: operations; a name with _n, _p, _f is a part of a plain span ---- */
-void cpu__begin(cpu_run *, const ht_stage *);        /* rotation tables of the batch                 */
+void cpu__begin(cpu_run *, const ht_stage *);        /* rotation tables of the batch              */
 void cpu__embed(cpu_run *, const ht_stage *);
 void cpu__norm_attn(cpu_run *, const ht_stage *);
 void cpu__norm_ffn(cpu_run *, const ht_stage *);
 void cpu__norm_head(cpu_run *, const ht_stage *);
-void cpu__qkv_p(cpu_run *, const ht_stage *);        /* products only                               */
-void cpu__qkv_f(cpu_run *, const ht_stage *);        /* bias, norms, rotation, cache                 */
-void cpu__qkv(cpu_run *, const ht_stage *);          /* all of it, head by head                      */
+void cpu__qkv_p(cpu_run *, const ht_stage *);        /* products only                             */
+void cpu__qkv_f(cpu_run *, const ht_stage *);        /* bias, norms, rotation, cache              */
+void cpu__qkv(cpu_run *, const ht_stage *);          /* all of it, head by head                   */
 void cpu__attn(cpu_run *, const ht_stage *);
 void cpu__attn_out(cpu_run *, const ht_stage *);
 void cpu__ffn_up_p(cpu_run *, const ht_stage *);
 void cpu__ffn_up_f(cpu_run *, const ht_stage *);
 void cpu__ffn_up(cpu_run *, const ht_stage *);
 void cpu__ffn_down(cpu_run *, const ht_stage *);
-void cpu__post_norm(cpu_run *, const ht_stage *);    /* X += norm(Y), after products of POSTNORM      */
+void cpu__post_norm(cpu_run *, const ht_stage *);    /* X += norm(Y), after products of POSTNORM  */
 void cpu__pick(cpu_run *, const ht_stage *);
 void cpu__head_p(cpu_run *, const ht_stage *);
 void cpu__head(cpu_run *, const ht_stage *);
@@ -131,8 +137,8 @@ int cpu__footprint(const ht_dev *, const ht_model *, const ht_stage *, size_t, c
                    ht_footprint *);
 /* ---- plan.c ---- */
 int cpu__op(ht_plan *, cpu_fn, const ht_stage *, ht_err *);
-int cpu__plan(ht_plan **, ht_dev *, ht_kv *, const ht_stage *, const ht_cut *, size_t, const ht_bucket *,
-              ht_err *);
+int cpu__plan(ht_plan **, ht_dev *, ht_kv *, const ht_stage *, const ht_cut *, size_t,
+              const ht_bucket *, ht_err *);
 /* Bytes of a plan's memory for this bucket. */
 uint64_t cpu__scratch_bytes(const ht_dev *, const ht_model *, const ht_bucket *);
 int cpu__reg(ht_plan *, int reg, void **, size_t *, ht_err *);

@@ -1,4 +1,5 @@
-/* kern.c - which kernels a processor gets: generic first, then what each instruction set overrides. */
+/* kern.c - which kernels a processor gets: generic first, then what each instruction set
+ * overrides. */
 #include "backend/cpu/kern.h"
 #include "core/cpu.h"
 #include <string.h>

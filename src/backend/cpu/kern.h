@@ -1,24 +1,27 @@
-/* kern.h - the table of CPU kernels. Generic C fills every entry; an instruction set replaces what it
- * does better. Every entry computes the same bits at every level (the arithmetic is spelled out here,
- * never left to the compiler), so a level is a matter of speed alone.
+/* kern.h - the table of CPU kernels. Generic C fills every entry; an instruction set replaces what
+ * it does better. Every entry computes the same bits at every level (the arithmetic is spelled out
+ * here, never left to the compiler), so a level is a matter of speed alone.
  *
  * Matrix products under --act f32. Output (row, token) is
- *     sum over blocks b of 256 columns, ascending, of chain(b),   total = chain(0); total += chain(b)
+ *     sum over blocks b of 256 columns, ascending, of chain(b),   total = chain(0); total +=
+ *     chain(b)
  *     chain(b): a = 0; for k ascending in b: a = fma(w[row][k], x[token][k], a)
- * in f32, where w is the decoded weight. Vectors run over the 16 rows of an r16 tile and over tokens,
- * never over k: gemv, rows and panel give equal bits.
- * Under --act q8, per group g of 32 columns ascending, s the exact integer dot product of the group:
+ * in f32, where w is the decoded weight. Vectors run over the 16 rows of an r16 tile and over
+ * tokens, never over k: gemv, rows and panel give equal bits.
+ * Under --act q8, per group g of 32 columns ascending, s the exact integer dot product of the
+ * group:
  *     a = fma(dw * dx, (float)s, a)                    q8_0, q4_0 (levels signed), q6_k (s has sc)
- *     a = fma(dw * dx, (float)s, a); a = fma(m, dx * (float)sum, a)            q4_1, q4_k (m = -min)
+ *     a = fma(dw * dx, (float)s, a); a = fma(m, dx * (float)sum, a)            q4_1, q4_k (m =
+ *     -min)
  */
 #ifndef HT_BACKEND_CPU_KERN_H
 #define HT_BACKEND_CPU_KERN_H
 #include "quant/quant.h"
 
-enum { CPU_KC = 256,          /* columns of a chain                                                */
-       CPU_LANES = 16,        /* rows of a tile                                                    */
-       CPU_NT_ROWS = 6,       /* most tokens of `rows`                                             */
-       CPU_NT_PANEL = 12 };   /* most tokens of `panel` at any level; see nt_panel                 */
+enum { CPU_KC = 256,          /* columns of a chain                                               */
+       CPU_LANES = 16,        /* rows of a tile                                                   */
+       CPU_NT_ROWS = 6,       /* most tokens of `rows`                                            */
+       CPU_NT_PANEL = 12 };   /* most tokens of `panel` at any level; see nt_panel                */
 
 /* One token. Tiles w, w + tile_bytes, ...: y[16*n_tiles] = W x, x [k]. */
 typedef void (*cpu_gemv_fn)(const uint8_t *w, size_t tile_bytes, uint32_t n_tiles, uint32_t k,
@@ -29,8 +32,8 @@ typedef void (*cpu_rows_fn)(const uint8_t *w, uint32_t k, const float *x, size_t
 /* Widen kn (<= 256) columns that start at w into panel [kn][16] (aligned to 64). */
 typedef void (*cpu_widen_fn)(const uint8_t *w, uint32_t kn, float *panel);
 /* One chain: kn columns of a panel, nt tokens (1..nt_panel). add: c += chain, else c = chain. */
-typedef void (*cpu_panel_fn)(const float *panel, uint32_t kn, const float *x, size_t ldx, uint32_t nt,
-                             float *c, size_t ldc, int add);
+typedef void (*cpu_panel_fn)(const float *panel, uint32_t kn, const float *x, size_t ldx,
+                             uint32_t nt, float *c, size_t ldc, int add);
 /* Activations of --act q8 of n tokens, group by group: q [k/32][n][32], d and sum [k/32][n]. */
 typedef struct { const int8_t *q; const float *d; const int32_t *sum; uint32_t n; } cpu_q8;
 /* One tile, tokens [t0, t0+nt): c [nt][16], contiguous. */
@@ -41,9 +44,9 @@ typedef struct cpu_kern {
     cpu_gemv_fn gemv[HT_TYPES];
     cpu_rows_fn rows[HT_TYPES];
     cpu_widen_fn widen[HT_TYPES];
-    cpu_q8_fn q8[HT_TYPES];          /* quantised types only                                       */
+    cpu_q8_fn q8[HT_TYPES];          /* quantised types only                                      */
     cpu_panel_fn panel;
-    uint32_t nt_panel;               /* tokens that `panel` takes at once at this level             */
+    uint32_t nt_panel;               /* tokens that `panel` takes at once at this level           */
     /* y = (x * r) * w, r = 1/sqrt(mean(x^2) + eps); the squares in 16 chains k mod 16, added as a
      * tree (i with i+8, i+4, i+2, i+1). y may be x. w NULL: ones. */
     void (*rmsnorm)(const float *x, const float *w, uint32_t n, float eps, float *y);
@@ -54,11 +57,11 @@ typedef struct cpu_kern {
     void (*rope)(float *x, const float *cos, const float *sin, uint32_t half);
     /* Walsh-Hadamard transform in place times scale (kvpool.h); n a power of two, >= 16. */
     void (*hadamard)(float *x, uint32_t n, float scale);
-    void (*add)(const float *a, uint32_t n, float *y);                   /* y += a                  */
-    void (*scale_add)(const float *a, float s, uint32_t n, float *y);    /* y = fma(a, s, y)        */
-    /* s [n] scores, n a multiple of 16: v = s*scale, capped to cap*tanh(v/cap) unless cap is 0; keys
-     * outside [lo, hi) are masked: p = exp(v - max), 0 where masked; *sum in 16 chains as rmsnorm.
-     * Returns max, -INFINITY when all is masked (p and *sum are then 0). In place. */
+    void (*add)(const float *a, uint32_t n, float *y);                   /* y += a                */
+    void (*scale_add)(const float *a, float s, uint32_t n, float *y);    /* y = fma(a, s, y)      */
+    /* s [n] scores, n a multiple of 16: v = s*scale, capped to cap*tanh(v/cap) unless cap is 0;
+     * keys outside [lo, hi) are masked: p = exp(v - max), 0 where masked; *sum in 16 chains as
+     * rmsnorm. Returns max, -INFINITY when all is masked (p and *sum are then 0). In place. */
     float (*softmax)(float *s, uint32_t n, uint32_t lo, uint32_t hi, float scale, float cap,
                      float *sum);
     /* o = o*a + p*b, rounded as fma(o, a, p*b). */
@@ -68,12 +71,12 @@ typedef struct cpu_kern {
      * row start, to [n][16], missing columns 0. */
     void (*k_panel[2])(const void *rows, uint32_t hd, uint32_t n, float *panel);
     void (*v_panel[2])(const void *rows, uint32_t hd, uint32_t n, uint32_t w, float *panel);
-    void (*kv_put[2])(const float *x, uint32_t n, void *out);            /* f32 -> stored type      */
+    void (*kv_put[2])(const float *x, uint32_t n, void *out);            /* f32 -> stored type    */
     /* ht_act_q8 of one token into a cpu_q8 of n tokens (k a multiple of 32). */
     void (*act_q8)(const float *x, uint32_t k, uint32_t n, uint32_t t, int8_t *q, float *d,
                    int32_t *sum);
-    float (*exp)(float);                                                 /* the same exp, one value */
-    const char *level;               /* "generic", "avx2", "avx512", "avx512+vnni"                  */
+    float (*exp)(float);                                               /* the same exp, one value */
+    const char *level;               /* "generic", "avx2", "avx512", "avx512+vnni"                */
 } cpu_kern;
 
 /* feat: enum HT_CPU_* already masked. */

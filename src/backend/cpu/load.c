@@ -1,5 +1,5 @@
-/* load.c - weights into the layout that kernels read. A pack in r16/1 is read in place; rows/1 (GGUF,
- * Hugging Face folders) is interleaved by the team into memory of the device's own. */
+/* load.c - weights into the layout that kernels read. A pack in r16/1 is read in place; rows/1
+ * (GGUF, Hugging Face folders) is interleaved by the team into memory of the device's own. */
 #include "backend/cpu/cpu.h"
 #include "quant/r16.h"
 #include <string.h>
@@ -12,9 +12,10 @@ static void each_weight(const ht_model *m, weight_fn fn, void *user)
 {
     for (uint32_t i = 0; i < m->spec.n_layers; i++) {
         const ht_layer *l = &m->layer[i];
-        const ht_weight *w[WEIGHTS_PER_LAYER] = {
-            &l->q,      &l->k,    &l->v,      &l->o,      &l->gate, &l->up,     &l->down,    &l->router,
-            &l->e_gate, &l->e_up, &l->e_down, &l->s_gate, &l->s_up, &l->s_down, &l->s_router};
+        const ht_weight *w[WEIGHTS_PER_LAYER] = {&l->q,      &l->k,      &l->v,       &l->o,
+                                                 &l->gate,   &l->up,     &l->down,    &l->router,
+                                                 &l->e_gate, &l->e_up,   &l->e_down,  &l->s_gate,
+                                                 &l->s_up,   &l->s_down, &l->s_router};
         for (int j = 0; j < WEIGHTS_PER_LAYER; j++)
             for (const ht_weight *v = w[j]; v; v = v->alt)
                 if (v->data) fn(user, v);
@@ -24,7 +25,7 @@ static void each_weight(const ht_model *m, weight_fn fn, void *user)
 }
 
 typedef struct {
-    ht_dev *dev;                     /* NULL: only add up                                            */
+    ht_dev *dev; /* NULL: only add up                                            */
     uint64_t copied, in_place, at;
     int rc;
     ht_err *e;
@@ -54,8 +55,9 @@ static void count(void *user, const ht_weight *w)
     }
     uint64_t n = copy_bytes(w);
     if (!n && !l->rc)
-        l->rc = HT_FAIL(l->e, HT_EUNSUPPORTED, "cpu: a weight of %u x %u in type %s has no r16 form",
-                        w->rows, w->cols, ht_type_of(w->type) ? ht_types[w->type].name : "?");
+        l->rc =
+            HT_FAIL(l->e, HT_EUNSUPPORTED, "cpu: a weight of %u x %u in type %s has no r16 form",
+                    w->rows, w->cols, ht_type_of(w->type) ? ht_types[w->type].name : "?");
     l->copied += n;
 }
 
@@ -66,7 +68,9 @@ static void enter(void *user, const ht_weight *w)
     cpu_mat *m = &l->dev->mat[w->id];
     if (m->p) return;
     int type = w->layout == HT_LAYOUT_R16 ? w->type : ht_r16_type(w->type);
-    *m = (cpu_mat){.rows = w->rows, .cols = w->cols, .type = (uint8_t)type,
+    *m = (cpu_mat){.rows = w->rows,
+                   .cols = w->cols,
+                   .type = (uint8_t)type,
                    .tile_bytes = ht_r16_tile_bytes(type, w->cols)};
     if (w->layout == HT_LAYOUT_R16) {
         m->p = w->data;
@@ -81,7 +85,10 @@ static void enter(void *user, const ht_weight *w)
     l->dev->n_widened += type != w->type;
 }
 
-typedef struct { ht_dev *dev; int rank, size; } packer;
+typedef struct {
+    ht_dev *dev;
+    int rank, size;
+} packer;
 static void pack_share(void *user, const ht_weight *w)
 {
     const packer *k = user;
@@ -117,15 +124,17 @@ int cpu__load(ht_dev *dev, const ht_model *m, ht_err *e)
     each_weight(m, count, &l);
     if (l.rc) return l.rc;
     dev->mat = ht_mem_array(m->n_weights ? m->n_weights : 1, sizeof *dev->mat);
-    if (!dev->mat) return HT_FAIL(e, HT_ENOMEM, "cpu: table of %u weights: out of memory", m->n_weights);
+    if (!dev->mat)
+        return HT_FAIL(e, HT_ENOMEM, "cpu: table of %u weights: out of memory", m->n_weights);
     if (l.copied) {
         dev->copy = l.copied <= SIZE_MAX ? ht_page_alloc((size_t)l.copied) : NULL;
         if (!dev->copy) {
             cpu__unload(dev);
-            return HT_FAIL(e, HT_ENOMEM,
-                           "cpu: %llu MiB for interleaved weights refused; make a pack of the model "
-                           "(read in place), or free memory",
-                           (unsigned long long)(l.copied >> 20));
+            return HT_FAIL(
+                e, HT_ENOMEM,
+                "cpu: %llu MiB for interleaved weights refused; make a pack of the model "
+                "(read in place), or free memory",
+                (unsigned long long)(l.copied >> 20));
         }
         dev->copy_bytes = (size_t)l.copied;
     }
@@ -144,8 +153,8 @@ int cpu__footprint(const ht_dev *dev, const ht_model *m, const ht_stage *tape, s
     (void)n_tape;
     each_weight(m, count, &l);
     if (l.rc) return l.rc;
-    *out = (ht_footprint){.copied = l.copied, .in_place = l.in_place,
-                          .scratch = cpu__scratch_bytes(dev, m, b)};
+    *out = (ht_footprint){
+        .copied = l.copied, .in_place = l.in_place, .scratch = cpu__scratch_bytes(dev, m, b)};
     if (m->embed.data != m->head.data) out->in_place += m->embed.bytes;
     return 0;
 }

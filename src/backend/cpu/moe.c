@@ -1,5 +1,5 @@
-/* moe.c - routed experts, grouped by expert: a row's sum goes over its experts in ascending order, so
- * it does not depend on the other rows. Hidden vectors of (row, choice) pairs lie in H as
+/* moe.c - routed experts, grouped by expert: a row's sum goes over its experts in ascending order,
+ * so it does not depend on the other rows. Hidden vectors of (row, choice) pairs lie in H as
  * [rows, topk, expert_ffn], those of the shared expert behind them as [rows, shared_ffn]. */
 #include "backend/cpu/cpu.h"
 #include <string.h>
@@ -84,9 +84,9 @@ static void expert_up(cpu_run *r, const ht_stage *st, const ht_weight *gate, con
             cpu__product(r, g, e, i, end, &in, r->s->c0, ldc);
             cpu__product(r, u, e, i, end, &in, r->s->c1, ldc);
             for (uint32_t j = 0; j < nb; j++)
-                (st->flags & HT_GELU ? r->k->gelu_mul : r->k->silu_mul)(
-                    r->s->c0 + j * ldc, r->s->c1 + j * ldc, cols,
-                    h + (size_t)list[t + j] * g->rows + row);
+                (st->flags & HT_GELU ? r->k->gelu_mul
+                                     : r->k->silu_mul)(r->s->c0 + j * ldc, r->s->c1 + j * ldc, cols,
+                                                       h + (size_t)list[t + j] * g->rows + row);
         }
     }
 }
@@ -123,8 +123,8 @@ void cpu__experts_up(cpu_run *r, const ht_stage *st)
 }
 
 /* y[row] += w * down(h) of the listed pairs, this thread's tiles. w: R's, or the shared gate's. */
-static void expert_down(cpu_run *r, const ht_weight *down, uint32_t e, const uint32_t *list, uint32_t n,
-                        bool shared, const float *h)
+static void expert_down(cpu_run *r, const ht_weight *down, uint32_t e, const uint32_t *list,
+                        uint32_t n, bool shared, const float *h)
 {
     const ht_spec *s = &r->p->m->spec;
     const cpu_mat *m = cpu__mat(r, down);
@@ -169,5 +169,6 @@ void cpu__experts_down(cpu_run *r, const ht_stage *st)
         expert_down(r, &l->s_down, 0, r->s->list, r->rows, true, shared_hidden(r));
     }
     for (uint32_t t = 0; t < r->rows && !(st->flags & HT_POSTNORM); t++)
-        r->k->add(r->p->y + (size_t)t * s->dim + row, end - row, r->p->x + (size_t)t * s->dim + row);
+        r->k->add(r->p->y + (size_t)t * s->dim + row, end - row,
+                  r->p->x + (size_t)t * s->dim + row);
 }

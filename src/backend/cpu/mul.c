@@ -4,8 +4,8 @@
 #include "quant/r16.h"
 #include <string.h>
 
-/* Up to this many tokens each group of CPU_NT_ROWS decodes the weights for itself; more tokens share a
- * panel that is widened once. */
+/* Up to this many tokens each group of CPU_NT_ROWS decodes the weights for itself; more tokens
+ * share a panel that is widened once. */
 enum { ROWS_MAX = 12 };
 
 bool cpu__cancelled(const cpu_run *r)
@@ -47,8 +47,8 @@ bool cpu__takes_q8(const cpu_run *r, const cpu_mat *m)
     return r->p->b.act == HT_ACT_Q8 && r->k->q8[m->type];
 }
 
-void cpu__prepare(cpu_run *r, const float *src, size_t lds, const uint32_t *list, uint32_t n, uint32_t k,
-                  const float *norm, bool want8, cpu_in *out)
+void cpu__prepare(cpu_run *r, const float *src, size_t lds, const uint32_t *list, uint32_t n,
+                  uint32_t k, const float *norm, bool want8, cpu_in *out)
 {
     cpu_scratch *s = r->s;
     const float eps = r->p->m->spec.rms_eps;
@@ -79,8 +79,8 @@ static uint32_t group(uint32_t t, uint32_t n, uint32_t most)
     return (left + parts - 1) / parts;
 }
 
-static void product_panel(cpu_run *r, const cpu_mat *m, const uint8_t *w, const cpu_in *in, float *c,
-                          size_t ldc)
+static void product_panel(cpu_run *r, const cpu_mat *m, const uint8_t *w, const cpu_in *in,
+                          float *c, size_t ldc)
 {
     uint32_t gc, gb;
     ht_r16_group(m->type, &gc, &gb);
@@ -103,8 +103,8 @@ static void product_q8(cpu_run *r, const cpu_mat *m, const uint8_t *w, const cpu
         memcpy(c + t * ldc, r->s->tile + (size_t)t * CPU_LANES, CPU_LANES * sizeof *c);
 }
 
-void cpu__product(cpu_run *r, const cpu_mat *m, uint32_t mat, uint32_t t0, uint32_t t1, const cpu_in *in,
-                  float *c, size_t ldc)
+void cpu__product(cpu_run *r, const cpu_mat *m, uint32_t mat, uint32_t t0, uint32_t t1,
+                  const cpu_in *in, float *c, size_t ldc)
 {
     const uint8_t *w = m->p + mat * m->mat_bytes + t0 * m->tile_bytes;
     bool q8 = cpu__takes_q8(r, m);

@@ -1,5 +1,5 @@
-/* plan.c - a part of the tape made ready: operations in order, registers and each thread's scratch for
- * the bucket's maxima. All memory of a run is taken here. */
+/* plan.c - a part of the tape made ready: operations in order, registers and each thread's scratch
+ * for the bucket's maxima. All memory of a run is taken here. */
 #include "backend/cpu/cpu.h"
 #include <string.h>
 
@@ -9,7 +9,11 @@ static uint32_t max2(uint32_t a, uint32_t b)
 }
 
 /* Hands out a plan's memory, or only adds it up when there is no arena. */
-typedef struct { ht_arena *arena; uint64_t bytes; bool failed; } taker;
+typedef struct {
+    ht_arena *arena;
+    uint64_t bytes;
+    bool failed;
+} taker;
 static void *take(taker *t, size_t count, size_t size)
 {
     size_t n;
@@ -82,7 +86,8 @@ static void widths(ht_plan *p)
     uint32_t w = max2(s->dim, s->n_heads * s->head_dim);
     w = max2(w, max2(s->ffn, max2(s->expert_ffn, s->shared_ffn)));
     p->widest = w;
-    p->slab_cols = max2(CPU_SLAB * CPU_LANES, (s->head_dim + CPU_LANES - 1) / CPU_LANES * CPU_LANES);
+    p->slab_cols =
+        max2(CPU_SLAB * CPU_LANES, (s->head_dim + CPU_LANES - 1) / CPU_LANES * CPU_LANES);
 }
 
 static int take_memory(ht_plan *p, ht_err *e)
@@ -93,7 +98,8 @@ static int take_memory(ht_plan *p, ht_err *e)
     p->scratch = take(&t, (size_t)size, sizeof *p->scratch);
     for (int i = 0; i < size && p->scratch; i++) take_scratch(p, &p->scratch[i], &t);
     if (!t.failed) return 0;
-    return HT_FAIL(e, HT_ENOMEM, "cpu: plan of %u rows, context %u: out of memory; lower the rows per step",
+    return HT_FAIL(e, HT_ENOMEM,
+                   "cpu: plan of %u rows, context %u: out of memory; lower the rows per step",
                    (unsigned)p->b.rows, p->b.ctx);
 }
 
@@ -111,7 +117,8 @@ uint64_t cpu__scratch_bytes(const ht_dev *dev, const ht_model *m, const ht_bucke
 
 int cpu__op(ht_plan *p, cpu_fn fn, const ht_stage *st, ht_err *e)
 {
-    if (p->n_ops == p->cap_ops) return HT_FAIL(e, HT_EARG, "cpu: more spans than the plan was made for");
+    if (p->n_ops == p->cap_ops)
+        return HT_FAIL(e, HT_EARG, "cpu: more spans than the plan was made for");
     p->op[p->n_ops++] = (cpu_op){fn, *st, p->after_pick};
     return 0;
 }
@@ -121,19 +128,21 @@ static int check_request(const ht_dev *dev, const ht_kv *kv, const ht_bucket *b,
     if (!dev->model) return HT_FAIL(e, HT_EARG, "cpu: plan before load");
     const ht_spec *s = &dev->model->spec;
     if (b->rows == 0 || b->seqs == 0 || b->ctx == 0)
-        return HT_FAIL(e, HT_EARG, "cpu: bucket of %u rows, %u sequences, context %u", (unsigned)b->rows,
-                       (unsigned)b->seqs, b->ctx);
+        return HT_FAIL(e, HT_EARG, "cpu: bucket of %u rows, %u sequences, context %u",
+                       (unsigned)b->rows, (unsigned)b->seqs, b->ctx);
     if (s->n_kv_heads == 0 || s->n_heads % s->n_kv_heads)
         return HT_FAIL(e, HT_EUNSUPPORTED, "cpu: %u query heads over %u KV heads", s->n_heads,
                        s->n_kv_heads);
     if (kv && (kv->n_layers != s->n_layers || kv->n_kv_heads != s->n_kv_heads ||
                kv->head_dim != s->head_dim))
-        return HT_FAIL(e, HT_EARG, "cpu: KV pool of %u layers, %u heads of %u does not fit the model",
+        return HT_FAIL(e, HT_EARG,
+                       "cpu: KV pool of %u layers, %u heads of %u does not fit the model",
                        kv->n_layers, kv->n_kv_heads, kv->head_dim);
     return 0;
 }
 
-static int encode_cuts(ht_plan *p, const ht_stage *tape, const ht_cut *cut, size_t n_cuts, ht_err *e)
+static int encode_cuts(ht_plan *p, const ht_stage *tape, const ht_cut *cut, size_t n_cuts,
+                       ht_err *e)
 {
     enum { OPS_PER_STAGE = 4 };
     size_t stages = 0;
@@ -146,7 +155,8 @@ static int encode_cuts(ht_plan *p, const ht_stage *tape, const ht_cut *cut, size
         bool last = false;
         for (uint32_t j = 0; j < cut[i].n; j++) {
             if ((at[j].kind == HT_QKV || at[j].kind == HT_ATTN) && !p->kv)
-                return HT_FAIL(e, HT_EARG, "cpu: stage %s needs a KV pool", ht_kind_name(at[j].kind));
+                return HT_FAIL(e, HT_EARG, "cpu: stage %s needs a KV pool",
+                               ht_kind_name(at[j].kind));
             last = last || (at[j].kind == HT_PICK && p->b.want == 0);
         }
         /* Nobody wants a row: the step ends when all keys and values are cached. */
@@ -188,7 +198,8 @@ void cpu__plan_free(ht_plan *p)
     ht_mem_free(p);
 }
 
-/* X, Q, A, H, R, L of the plan, for the bucket's maxima. A caller may write the inputs before run(). */
+/* X, Q, A, H, R, L of the plan, for the bucket's maxima. A caller may write the inputs before
+ * run(). */
 int cpu__reg(ht_plan *p, int reg, void **ptr, size_t *bytes, ht_err *e)
 {
     const ht_spec *s = &p->m->spec;

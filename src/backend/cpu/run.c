@@ -1,5 +1,5 @@
-/* run.c - running a plan: the batch is checked, the team started once, every thread walks the list of
- * operations with a barrier after each. run() returns when all is done; wait() hands it out. */
+/* run.c - running a plan: the batch is checked, the team started once, every thread walks the list
+ * of operations with a barrier after each. run() returns when all is done; wait() hands it out. */
 #include "backend/cpu/cpu.h"
 #include "core/clock.h"
 #include <string.h>
@@ -23,7 +23,8 @@ static void count(ht_plan *p, const ht_batch *b)
     p->stats.dispatches = (uint32_t)p->n_ops;
 }
 
-/* Whether the tables of cpu__begin can share the first operation's barrier: nothing reads them there. */
+/* Whether the tables of cpu__begin can share the first operation's barrier: nothing reads them
+ * there. */
 static bool joins_begin(const ht_plan *p)
 {
     return p->n_ops && p->op[0].stage.kind == HT_EMBED;
@@ -53,7 +54,8 @@ int cpu__run(ht_plan *p, const ht_batch *b, ht_err *e)
     ht_team_run(p->dev->team, rank_main, p);
     count(p, b);
     p->stats.barriers = (uint32_t)(p->n_ops ? p->n_ops - 1 : 0) + (joins_begin(p) ? 0 : 1);
-    /* The cancel is used up here and not cleared at the start: one that came just before run() counts. */
+    /* The cancel is used up here and not cleared at the start: one that came just before run()
+     * counts. */
     p->rc = atomic_exchange_explicit(&p->cancel, 0, memory_order_relaxed) ? HT_ECANCELLED : 0;
     p->ran = true;
     p->batch = NULL;

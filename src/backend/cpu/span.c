@@ -1,9 +1,11 @@
-/* span.c - what the engine can run: a plain span per kind, made of small dispatches, and fused spans
- * over several stages. Fused spans need nothing but heads of whole tiles; the plain ones take any
- * shape and are what the fused ones are compared with. Both give the same bits. */
+/* span.c - what the engine can run: a plain span per kind, made of small dispatches, and fused
+ * spans over several stages. Fused spans need nothing but heads of whole tiles; the plain ones take
+ * any shape and are what the fused ones are compared with. Both give the same bits. */
 #include "backend/cpu/cpu.h"
 
-enum { KNOWN = HT_BIAS | HT_QKNORM | HT_WINDOW | HT_CAP | HT_POSTNORM | HT_GELU | HT_RENORM | HT_SHARED };
+enum {
+    KNOWN = HT_BIAS | HT_QKNORM | HT_WINDOW | HT_CAP | HT_POSTNORM | HT_GELU | HT_RENORM | HT_SHARED
+};
 
 static bool takes(const ht_stage *at, size_t left, const ht_bucket *b, int kind)
 {
@@ -25,7 +27,8 @@ static void bound_plain(const ht_dev *d, const ht_model *m, const ht_stage *at, 
     (void)d;
     (void)n; /* always 1 */
     ht_stage_bound(m, at, b, bytes, flops);
-    if (*bytes) *bytes += 8 * between(&m->spec, at->kind) * (at->kind == HT_HEAD ? b->want : b->rows);
+    if (*bytes)
+        *bytes += 8 * between(&m->spec, at->kind) * (at->kind == HT_HEAD ? b->want : b->rows);
 }
 static void bound_sum(const ht_dev *d, const ht_model *m, const ht_stage *at, size_t n,
                       const ht_bucket *b, uint64_t *bytes, uint64_t *flops)
@@ -40,9 +43,11 @@ static void bound_sum(const ht_dev *d, const ht_model *m, const ht_stage *at, si
     }
 }
 
-/* ---- operations of a stage ------------------------------------------------------------------------ */
+/* ---- operations of a stage ------------------------------------------------------------------- */
 
-typedef struct { cpu_fn fn[3]; } recipe;
+typedef struct {
+    cpu_fn fn[3];
+} recipe;
 static const recipe plain_ops[HT_KINDS] = {
     [HT_EMBED] = {{cpu__embed}},
     [HT_QKV] = {{cpu__norm_attn, cpu__qkv_p, cpu__qkv_f}},
@@ -85,14 +90,15 @@ static int encode_fused(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
 }
 
 #define PLAIN(name, kind)                                                                          \
-    static size_t covers_##name(const ht_dev *d, const ht_model *m, const ht_stage *at, size_t left, \
-                                const ht_bucket *b)                                                \
+    static size_t covers_##name(const ht_dev *d, const ht_model *m, const ht_stage *at,            \
+                                size_t left, const ht_bucket *b)                                   \
     {                                                                                              \
         (void)d;                                                                                   \
         (void)m;                                                                                   \
         return takes(at, left, b, kind);                                                           \
     }                                                                                              \
-    static const ht_span span_##name = {#name ".plain.cpu", covers_##name, bound_plain, encode_plain};
+    static const ht_span span_##name = {#name ".plain.cpu", covers_##name, bound_plain,            \
+                                        encode_plain};
 PLAIN(embed, HT_EMBED)
 PLAIN(qkv, HT_QKV)
 PLAIN(attn, HT_ATTN)
@@ -130,7 +136,8 @@ static size_t covers_ffn(const ht_dev *d, const ht_model *m, const ht_stage *at,
 {
     (void)d;
     (void)m;
-    return left >= 2 && takes(at, left, b, HT_FFN_UP) && takes(at + 1, left, b, HT_FFN_DOWN) ? 2 : 0;
+    return left >= 2 && takes(at, left, b, HT_FFN_UP) && takes(at + 1, left, b, HT_FFN_DOWN) ? 2
+                                                                                             : 0;
 }
 static const ht_span fused_qkv_attn = {"qkv_attn.cpu", covers_qkv_attn, bound_sum, encode_fused};
 static const ht_span fused_out_ffn = {"out_ffn.cpu", covers_out_ffn, bound_sum, encode_fused};
@@ -139,7 +146,7 @@ static const ht_span fused_head = {"head.cpu", covers_head, bound_sum, encode_fu
 
 /* Plain spans first: of equal costs a cover takes the first. */
 const ht_span *const cpu__spans[] = {
-    &span_embed,    &span_qkv,       &span_attn,     &span_attn_out, &span_ffn_up, &span_ffn_down,
-    &span_route,    &span_experts,   &span_pick,     &span_head,     &fused_qkv_attn, &fused_out_ffn,
-    &fused_ffn,     &fused_head,     NULL,
+    &span_embed,     &span_qkv,      &span_attn,    &span_attn_out, &span_ffn_up,
+    &span_ffn_down,  &span_route,    &span_experts, &span_pick,     &span_head,
+    &fused_qkv_attn, &fused_out_ffn, &fused_ffn,    &fused_head,    NULL,
 };

@@ -1,6 +1,6 @@
 /* stage.c - the operations of the dense stages. Each does one thread's share: rows for elementwise
- * work, tiles of output rows for products. Where a norm feeds a product every thread computes it for
- * itself: a few thousand additions cost less than a barrier. */
+ * work, tiles of output rows for products. Where a norm feeds a product every thread computes it
+ * for itself: a few thousand additions cost less than a barrier. */
 #include "backend/cpu/cpu.h"
 #include <math.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static uint32_t min32(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* ---- before and around the layers --------------------------------------------------------------- */
+/* ---- before and around the layers ------------------------------------------------------------ */
 
 /* cos and sin of the batch's rows. Angles in f64, rounded once: the same for any batch. */
 void cpu__begin(cpu_run *r, const ht_stage *st)
@@ -44,7 +44,8 @@ void cpu__embed(cpu_run *r, const ht_stage *st)
 {
     const ht_spec *s = &r->p->m->spec;
     const ht_weight *w = &r->p->m->embed;
-    if ((r->p->b.flags & HT_ALT_REP) && w->alt) w = w->alt; /* a tied one is a projection like others */
+    if ((r->p->b.flags & HT_ALT_REP) && w->alt)
+        w = w->alt; /* a tied one is a projection like others */
     uint32_t t0, t1;
     (void)st;
     cpu__share(r, r->rows, &t0, &t1);
@@ -55,8 +56,9 @@ void cpu__embed(cpu_run *r, const ht_stage *st)
     }
 }
 
-/* Wanted rows move to the front; each thread moves a slice of the columns, through a copy because any
- * order may be wanted. X and Q have copies of their own (Y and A are idle here): their slices differ. */
+/* Wanted rows move to the front; each thread moves a slice of the columns, through a copy because
+ * any order may be wanted. X and Q have copies of their own (Y and A are idle here): their slices
+ * differ. */
 void cpu__pick(cpu_run *r, const ht_stage *st)
 {
     const ht_spec *s = &r->p->m->spec;
@@ -68,13 +70,14 @@ void cpu__pick(cpu_run *r, const ht_stage *st)
         cpu__share(r, width[i], &c0, &c1);
         size_t n = (c1 - c0) * sizeof(float);
         for (uint32_t t = 0; t < b->n_want; t++)
-            memcpy(copy[i] + (size_t)t * width[i] + c0, reg[i] + (size_t)b->want[t] * width[i] + c0, n);
+            memcpy(copy[i] + (size_t)t * width[i] + c0, reg[i] + (size_t)b->want[t] * width[i] + c0,
+                   n);
         for (uint32_t t = 0; t < b->n_want; t++)
             memcpy(reg[i] + (size_t)t * width[i] + c0, copy[i] + (size_t)t * width[i] + c0, n);
     }
 }
 
-/* ---- norms as dispatches of their own (plain spans) --------------------------------------------- */
+/* ---- norms as dispatches of their own (plain spans) ------------------------------------------ */
 
 static void norm_rows(cpu_run *r, const float *w, const uint32_t *list, uint32_t n)
 {
@@ -99,16 +102,18 @@ void cpu__norm_head(cpu_run *r, const ht_stage *st)
     norm_rows(r, r->p->m->final_norm, r->picked ? NULL : r->p->batch->want, r->p->batch->n_want);
 }
 
-/* ---- products into a plain array ----------------------------------------------------------------- */
+/* ---- products into a plain array ------------------------------------------------------------- */
 
 /* out[t*ldo + row] of a weight for the rows [a, b) of in->n tokens: from slab to array. */
-static void store_slab(const float *c, size_t ldc, uint32_t n, uint32_t cols, float *out, size_t ldo)
+static void store_slab(const float *c, size_t ldc, uint32_t n, uint32_t cols, float *out,
+                       size_t ldo)
 {
     for (uint32_t t = 0; t < n; t++) memcpy(out + t * ldo, c + t * ldc, cols * sizeof *out);
 }
 
 /* This thread's tiles of one weight for prepared tokens [t, t + in->n). add: out += product. */
-static void project(cpu_run *r, const cpu_mat *m, const cpu_in *in, float *out, size_t ldo, bool add)
+static void project(cpu_run *r, const cpu_mat *m, const cpu_in *in, float *out, size_t ldo,
+                    bool add)
 {
     uint32_t t0, t1, slab = CPU_SLAB;
     cpu__share(r, cpu__tiles(m->rows), &t0, &t1);
@@ -127,22 +132,23 @@ static void project(cpu_run *r, const cpu_mat *m, const cpu_in *in, float *out, 
 }
 
 /* Rows of src (row stride lds), perhaps normalised, times one to three weights. */
-static void project_all(cpu_run *r, const float *src, size_t lds, const uint32_t *list, uint32_t rows,
-                        const float *norm, const cpu_mat *const m[], float *const out[], int n, bool add)
+static void project_all(cpu_run *r, const float *src, size_t lds, const uint32_t *list,
+                        uint32_t rows, const float *norm, const cpu_mat *const m[],
+                        float *const out[], int n, bool add)
 {
     bool want8 = false;
     for (int i = 0; i < n; i++) want8 = want8 || cpu__takes_q8(r, m[i]);
     for (uint32_t t = 0, nb; t < rows && !cpu__cancelled(r); t += nb) {
         cpu_in in;
         nb = cpu__block(r, t, rows);
-        cpu__prepare(r, list ? src : src + t * lds, lds, list ? list + t : NULL, nb, m[0]->cols, norm,
-                     want8, &in);
+        cpu__prepare(r, list ? src : src + t * lds, lds, list ? list + t : NULL, nb, m[0]->cols,
+                     norm, want8, &in);
         for (int i = 0; i < n; i++)
             project(r, m[i], &in, out[i] + (size_t)t * m[i]->rows, m[i]->rows, add);
     }
 }
 
-/* ---- QKV ------------------------------------------------------------------------------------------ */
+/* ---- QKV ------------------------------------------------------------------------------------- */
 
 /* Address of a position of a head in the cache. */
 static void *cache_at(const cpu_run *r, int layer, int is_v, uint32_t row, uint32_t head)
@@ -157,7 +163,8 @@ static void *cache_at(const cpu_run *r, int layer, int is_v, uint32_t row, uint3
 }
 
 /* Bias, per-head norm and rotation of one head; which: 0 Q, 1 K, 2 V (bias only). */
-static void finish_head(cpu_run *r, const ht_stage *st, int which, uint32_t head, uint32_t row, float *v)
+static void finish_head(cpu_run *r, const ht_stage *st, int which, uint32_t head, uint32_t row,
+                        float *v)
 {
     const ht_spec *s = &r->p->m->spec;
     const ht_layer *l = layer_of(r, st);
@@ -168,7 +175,8 @@ static void finish_head(cpu_run *r, const ht_stage *st, int which, uint32_t head
     if (st->flags & HT_QKNORM) r->k->rmsnorm(v, norm[which], s->head_dim, s->rms_eps, v);
     if (rope < HT_ROPES) {
         uint32_t half = s->rope[rope].dims / 2;
-        r->k->rope(v, r->p->cos[rope] + (size_t)row * half, r->p->sin[rope] + (size_t)row * half, half);
+        r->k->rope(v, r->p->cos[rope] + (size_t)row * half, r->p->sin[rope] + (size_t)row * half,
+                   half);
     }
     if (ht_kv_rotates(r->p->kv->type[st->layer][0], s->head_dim)) {
         float scale[2]; /* K, Q */
@@ -226,27 +234,27 @@ static void qkv_head(cpu_run *r, const ht_stage *st, const cpu_mat *m, int which
         finish_head(r, st, which, head, row, v);
         if (which == 0)
             memcpy(r->p->q + ((size_t)(t + i) * s->n_heads + head) * hd, v, hd * sizeof *v);
-        else
-            cache_head(r, st, which - 1, head, row, v);
+        else cache_head(r, st, which - 1, head, row, v);
     }
 }
 
-/* Norm, products, bias, per-head norm, rotation and cache in one dispatch: a thread owns whole heads,
- * so a head is finished while it is in its L1. Needs heads of whole tiles. */
+/* Norm, products, bias, per-head norm, rotation and cache in one dispatch: a thread owns whole
+ * heads, so a head is finished while it is in its L1. Needs heads of whole tiles. */
 void cpu__qkv(cpu_run *r, const ht_stage *st)
 {
     const ht_spec *s = &r->p->m->spec;
     const ht_layer *l = layer_of(r, st);
     const cpu_mat *m[3] = {cpu__mat(r, &l->q), cpu__mat(r, &l->k), cpu__mat(r, &l->v)};
-    uint32_t h0, h1, first[4] = {0, s->n_heads, s->n_heads + s->n_kv_heads,
-                                 s->n_heads + 2 * s->n_kv_heads};
+    uint32_t h0, h1,
+        first[4] = {0, s->n_heads, s->n_heads + s->n_kv_heads, s->n_heads + 2 * s->n_kv_heads};
     bool want8 = false;
     for (int i = 0; i < 3; i++) want8 = want8 || cpu__takes_q8(r, m[i]);
     cpu__share(r, first[3], &h0, &h1);
     for (uint32_t t = 0, nb; t < r->rows; t += nb) {
         cpu_in in;
         nb = cpu__block(r, t, r->rows);
-        cpu__prepare(r, r->p->x + (size_t)t * s->dim, s->dim, NULL, nb, s->dim, l->attn_norm, want8, &in);
+        cpu__prepare(r, r->p->x + (size_t)t * s->dim, s->dim, NULL, nb, s->dim, l->attn_norm, want8,
+                     &in);
         for (uint32_t h = h0; h < h1 && !cpu__cancelled(r); h++) {
             int which = h >= first[2] ? 2 : h >= first[1] ? 1 : 0;
             qkv_head(r, st, m[which], which, h - first[which], &in, t);
@@ -254,7 +262,7 @@ void cpu__qkv(cpu_run *r, const ht_stage *st)
     }
 }
 
-/* ---- residual products --------------------------------------------------------------------------- */
+/* ---- residual products ----------------------------------------------------------------------- */
 
 /* X += src W, or Y = src W where a norm stands between (cpu__post_norm follows). */
 static void residual(cpu_run *r, const ht_stage *st, const ht_weight *w, const float *src)
@@ -286,7 +294,7 @@ void cpu__post_norm(cpu_run *r, const ht_stage *st)
     }
 }
 
-/* ---- gate and up ---------------------------------------------------------------------------------- */
+/* ---- gate and up ----------------------------------------------------------------------------- */
 
 void cpu__ffn_up_p(cpu_run *r, const ht_stage *st)
 {
@@ -301,7 +309,8 @@ void cpu__ffn_up_f(cpu_run *r, const ht_stage *st)
     cpu__share(r, r->rows, &t0, &t1);
     for (uint32_t t = t0; t < t1; t++) {
         float *h = r->p->h + (size_t)t * ffn;
-        (st->flags & HT_GELU ? r->k->gelu_mul : r->k->silu_mul)(h, r->p->u + (size_t)t * ffn, ffn, h);
+        (st->flags & HT_GELU ? r->k->gelu_mul : r->k->silu_mul)(h, r->p->u + (size_t)t * ffn, ffn,
+                                                                h);
     }
 }
 
@@ -319,7 +328,8 @@ void cpu__ffn_up(cpu_run *r, const ht_stage *st)
     for (uint32_t t = 0, nb; t < r->rows; t += nb) {
         cpu_in in;
         nb = cpu__block(r, t, r->rows);
-        cpu__prepare(r, r->p->x + (size_t)t * s->dim, s->dim, NULL, nb, s->dim, l->ffn_norm, want8, &in);
+        cpu__prepare(r, r->p->x + (size_t)t * s->dim, s->dim, NULL, nb, s->dim, l->ffn_norm, want8,
+                     &in);
         for (uint32_t i = i0; i < i1 && !cpu__cancelled(r); i += CPU_SLAB) {
             uint32_t end = min32(i + CPU_SLAB, i1), row = i * CPU_LANES;
             uint32_t cols = min32(end * CPU_LANES, s->ffn) - row;
@@ -333,7 +343,7 @@ void cpu__ffn_up(cpu_run *r, const ht_stage *st)
     }
 }
 
-/* ---- head ------------------------------------------------------------------------------------------ */
+/* ---- head ------------------------------------------------------------------------------------ */
 
 /* l = cap * tanh(l / cap), by thread's share of tiles of the vocabulary. */
 static void cap_logits(cpu_run *r, const ht_stage *st)

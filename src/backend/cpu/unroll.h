@@ -1,6 +1,6 @@
-/* unroll.h - how the bodies are compiled. A file defines CPU_UNROLLED before including one: 1 where vectors
- * are registers, so that types and counts become constants of a straight line of code; 0 for plain C,
- * which would only grow by it. */
+/* unroll.h - how the bodies are compiled. A file defines CPU_UNROLLED before including one: 1 where
+ * vectors are registers, so that types and counts become constants of a straight line of code; 0
+ * for plain C, which would only grow by it. */
 #ifndef HT_BACKEND_CPU_UNROLL_H
 #define HT_BACKEND_CPU_UNROLL_H
 #include "backend/cpu/kern.h"

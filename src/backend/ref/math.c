@@ -23,8 +23,9 @@ double ref__dot(const float *a, const float *b, size_t n)
     return sum;
 }
 
-/* Weight row times int8 activations: an integer-valued sum per group, scaled by the group. In f64, in
- * which decoded weights times small integers add up as exactly as the integer kernels' own form. */
+/* Weight row times int8 activations: an integer-valued sum per group, scaled by the group. In f64,
+ * in which decoded weights times small integers add up as exactly as the integer kernels' own
+ * form. */
 static double dot_q8(const float *w, const int8_t *q, const float *d, size_t n)
 {
     double sum = 0;
@@ -51,8 +52,8 @@ void ref__project(ht_plan *p, const ht_weight *w0, uint32_t m, const float *x, u
 {
     const ht_weight *w = ref__rep(p, w0);
     uint32_t cols = w->cols;
-    /* A type whose r16 form is a float one has no integer product on any engine: what --act q8 means
-     * must not depend on the layout a weight is stored in. */
+    /* A type whose r16 form is a float one has no integer product on any engine: what --act q8
+     * means must not depend on the layout a weight is stored in. */
     bool q8 = p->b.act == HT_ACT_Q8 && ht_types[ht_r16_type(w->type)].block > 1;
     for (uint32_t t = 0; q8 && t < n; t++)
         ht_act_q8(x + (size_t)t * cols, cols, p->xq + (size_t)t * cols,

@@ -1,5 +1,5 @@
-/* plan.c - a part of the tape made ready: registers and temporaries for the bucket's maxima, taken once;
- * running it allocates nothing. run() does all the work and wait() hands it out. */
+/* plan.c - a part of the tape made ready: registers and temporaries for the bucket's maxima, taken
+ * once; running it allocates nothing. run() does all the work and wait() hands it out. */
 #include "backend/ref/ref.h"
 #include "core/clock.h"
 
@@ -35,7 +35,8 @@ static void *take(taker *t, size_t count, size_t size)
     return p;
 }
 
-/* Rows, widths and context are bounded by 16-bit rows and by the reader of specs: products fit 64 bits. */
+/* Rows, widths and context are bounded by 16-bit rows and by the reader of specs: products fit 64
+ * bits. */
 static void take_all(ht_plan *p, taker *t)
 {
     const ht_spec *s = &p->m->spec;
@@ -165,7 +166,8 @@ void ref__plan_free(ht_plan *p)
     ht_mem_free(p);
 }
 
-/* X, Q, A, H, R, L of the plan, for the bucket's maxima. A caller may write the inputs before run(). */
+/* X, Q, A, H, R, L of the plan, for the bucket's maxima. A caller may write the inputs before
+ * run(). */
 int ref__reg(ht_plan *p, int reg, void **ptr, size_t *bytes, ht_err *e)
 {
     const ht_spec *s = &p->m->spec;
@@ -205,7 +207,8 @@ int ref__run(ht_plan *p, const ht_batch *b, ht_err *e)
         p->stats.flops += flops;
         p->stats.dispatches++;
     }
-    /* The cancel is used up here and not cleared at the start: one that came just before run() counts. */
+    /* The cancel is used up here and not cleared at the start: one that came just before run()
+     * counts. */
     p->rc = atomic_exchange_explicit(&p->cancel, 0, memory_order_relaxed) ? HT_ECANCELLED : 0;
     p->ran = true;
     p->batch = NULL;
@@ -238,8 +241,8 @@ int ref__stats(const ht_plan *p, ht_run_stats *out)
     return 0;
 }
 
-/* A run in flight ends at its next block of weight rows. One run uses a cancel up: the one in flight,
- * or, when there is none, the next, so that a cancel just before run() counts. */
+/* A run in flight ends at its next block of weight rows. One run uses a cancel up: the one in
+ * flight, or, when there is none, the next, so that a cancel just before run() counts. */
 int ref__cancel(ht_plan *p)
 {
     atomic_store_explicit(&p->cancel, 1, memory_order_relaxed);

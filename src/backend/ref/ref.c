@@ -1,5 +1,5 @@
-/* ref.c - the backend "ref": its spans (one a kind, none for SAMPLE, which has its oracle on the host)
- * and its device, which is nothing but the model. */
+/* ref.c - the backend "ref": its spans (one a kind, none for SAMPLE, which has its oracle on the
+ * host) and its device, which is nothing but the model. */
 #include "backend/ref/ref.h"
 
 #include <stdio.h>

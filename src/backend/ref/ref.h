@@ -1,6 +1,7 @@
-/* ref.h - the scalar oracle: what a plan of ref holds, and one function per stage kind. Single thread,
- * f32 registers, sums in f64 over f32 partial sums of 64: closer to exact than any engine it judges.
- * Not fast, not routed to; its code is the definition of every kind and flag in step.h. */
+/* ref.h - the scalar oracle: what a plan of ref holds, and one function per stage kind. Single
+ * thread, f32 registers, sums in f64 over f32 partial sums of 64: closer to exact than any engine
+ * it judges. Not fast, not routed to; its code is the definition of every kind and flag in
+ * step.h. */
 #ifndef HT_BACKEND_REF_H
 #define HT_BACKEND_REF_H
 #include "core/arena.h"
@@ -22,26 +23,26 @@ typedef struct { ref__fn fn; ht_stage stage; } ref__step;
 
 struct ht_plan {
     const ht_model *m;
-    ht_kv *kv;                           /* NULL: a part of the tape without cache                 */
+    ht_kv *kv;                           /* NULL: a part of the tape without cache                */
     ht_bucket b;
     ht_arena *arena;
     ref__step *step; size_t n_steps, cap_steps;
 
-    float *x, *q, *a, *h, *l;            /* registers, [rows,...] row after row                    */
+    float *x, *q, *a, *h, *l;            /* registers, [rows,...] row after row                   */
     ht_choice *r;
-    uint32_t rows;                       /* rows in them now: the batch's, the wanted after PICK    */
-    uint32_t *row;                       /* [rows] the batch row each came from                    */
+    uint32_t rows;                       /* rows in them now: the batch's, the wanted after PICK  */
+    uint32_t *row;                       /* [rows] the batch row each came from                   */
     bool picked;
 
-    float *t0, *t1, *t2, *t3;            /* [rows, widest] temporaries                             */
-    float *w_rows;                       /* decoded weight rows                                    */
-    int8_t *xq; float *xd; int32_t *xsum;/* activations of --act q8: [rows,widest], a scale per 32  */
-    float *keys, *vals;                  /* [ctx, head_dim] of one sequence and KV head             */
+    float *t0, *t1, *t2, *t3;            /* [rows, widest] temporaries                            */
+    float *w_rows;                       /* decoded weight rows                                   */
+    int8_t *xq; float *xd; int32_t *xsum; /* --act q8: [rows,widest], a scale per 32 */
+    float *keys, *vals;                  /* [ctx, head_dim] of one sequence and KV head           */
     double *score;                       /* [ctx]                                                 */
     uint32_t widest;
 
     const ht_batch *batch;               /* of the run in flight                                  */
-    int rc;                              /* of the last run, handed out by wait()                   */
+    int rc;                              /* of the last run, handed out by wait()                 */
     bool ran;
     atomic_int cancel;
     ht_run_stats stats;
@@ -49,11 +50,13 @@ struct ht_plan {
 
 /* ---- math.c ---- */
 /* out[t,r] = row r of matrix m of w times x[t], for all rows of w and n tokens; x has cols of w a
- * token, out_stride floats a token in out. Under HT_ACT_Q8 activations of quantised weights are int8. */
+ * token, out_stride floats a token in out. Under HT_ACT_Q8 activations of quantised weights are
+ * int8. */
 void ref__project(ht_plan *, const ht_weight *, uint32_t m, const float *x, uint32_t n, float *out,
                   size_t out_stride);
 double ref__dot(const float *, const float *, size_t n);
-/* RMS norm (arXiv:1910.07467) of n elements: out = x / sqrt(mean(x^2) + eps) * w. In place allowed. */
+/* RMS norm (arXiv:1910.07467) of n elements: out = x / sqrt(mean(x^2) + eps) * w. In place
+ * allowed. */
 void ref__norm(const float *x, const float *w, uint32_t n, float eps, float *out);
 /* Rotate one head at pos: RoPE (arXiv:2104.09864), pairs (i, i+dims/2), in place. */
 void ref__rotate(float *head, const ht_rope *, int32_t pos, bool lengthy);
@@ -76,8 +79,8 @@ void ref__experts(ht_plan *, const ht_stage *);
 void ref__pick(ht_plan *, const ht_stage *);
 void ref__head(ht_plan *, const ht_stage *);
 /* ---- plan.c ---- */
-int ref__plan(ht_plan **, ht_dev *, ht_kv *, const ht_stage *, const ht_cut *, size_t, const ht_bucket *,
-              ht_err *);
+int ref__plan(ht_plan **, ht_dev *, ht_kv *, const ht_stage *, const ht_cut *, size_t,
+              const ht_bucket *, ht_err *);
 int ref__footprint(const ht_dev *, const ht_model *, const ht_stage *, size_t, const ht_bucket *,
                    ht_footprint *);
 int ref__reg(ht_plan *, int reg, void **ptr, size_t *bytes, ht_err *);

@@ -63,8 +63,9 @@ void ref__ffn_down(ht_plan *p, const ht_stage *st)
     if (!ref__cancelled(p)) residual(p, st, p->t0, l->post_ffn_norm);
 }
 
-/* The k best of n logits as probabilities of the soft-max over all n, best first, ties to the lowest
- * id; divided by their sum under RENORM (which makes it the soft-max over the chosen ones). */
+/* The k best of n logits as probabilities of the soft-max over all n, best first, ties to the
+ * lowest id; divided by their sum under RENORM (which makes it the soft-max over the chosen
+ * ones). */
 static void choose(const float *logit, uint32_t n, uint32_t k, bool renorm, ht_choice *out)
 {
     double top = -INFINITY, all = 0, chosen = 0;
@@ -105,8 +106,8 @@ static float weight_of(const ht_plan *p, uint32_t t, uint32_t e)
     return 0;
 }
 
-/* One expert over the rows that chose it: y[row] += w * down(act(gate x) * up x). t2 holds the gathered
- * rows, later their results; H, which no stage behind EXPERTS reads, the hidden ones. */
+/* One expert over the rows that chose it: y[row] += w * down(act(gate x) * up x). t2 holds the
+ * gathered rows, later their results; H, which no stage behind EXPERTS reads, the hidden ones. */
 static void expert(ht_plan *p, const ht_stage *st, const ht_layer *l, uint32_t e, const float *xn,
                    float *y)
 {

@@ -5,17 +5,31 @@
 static ht_batch one_row(small *s, const int32_t *tok, const int32_t *pos, const uint16_t *seq,
                         const uint32_t *want)
 {
-    return (ht_batch){.rows = 1, .seqs = s->seqs, .n_want = 1, .token = tok, .pos = pos, .seq = seq,
-                      .page = {s->table[0], s->table[1]}, .want = want};
+    return (ht_batch){.rows = 1,
+                      .seqs = s->seqs,
+                      .n_want = 1,
+                      .token = tok,
+                      .pos = pos,
+                      .seq = seq,
+                      .page = {s->table[0], s->table[1]},
+                      .want = want};
 }
 
-/* Qwen3-0.6B: 28 layers, 16 query heads on 8 KV heads, per-head norms; the widths are cut, counts do
- * not depend on them. Plain: embed, (3 + 1 + 1 + 3 + 1) a layer, pick, 2 for the head. Fused: embed,
- * 5 a layer, pick, head. */
+/* Qwen3-0.6B: 28 layers, 16 query heads on 8 KV heads, per-head norms; the widths are cut, counts
+ * do not depend on them. Plain: embed, (3 + 1 + 1 + 3 + 1) a layer, pick, 2 for the head. Fused:
+ * embed, 5 a layer, pick, head. */
 T_CASE(cpu_engine, dispatches_of_qwen3_06b)
 {
-    small_shape h = {.layers = 28, .dim = 64, .heads = 16, .kv_heads = 8, .head_dim = 16, .ffn = 64,
-                     .vocab = 64, .type = HT_F16, .type2 = HT_F16, .qk_norm = true};
+    small_shape h = {.layers = 28,
+                     .dim = 64,
+                     .heads = 16,
+                     .kv_heads = 8,
+                     .head_dim = 16,
+                     .ffn = 64,
+                     .vocab = 64,
+                     .type = HT_F16,
+                     .type2 = HT_F16,
+                     .qk_norm = true};
     small s;
     ht_run_stats st[2];
     small_new(&s, &h, HT_KV_F16, 64, 1);
@@ -34,12 +48,14 @@ T_CASE(cpu_engine, dispatches_of_qwen3_06b)
     T_EQ_INT(st[0].dispatches, 1 + 28 * 5 + 1 + 1);
     T_EQ_INT(st[1].barriers, st[1].dispatches - 1);
     T_EQ_INT(st[0].barriers, st[0].dispatches - 1);
-    T_TRUE(st[0].dispatches * 100 <= st[1].dispatches * 68 && st[0].barriers * 100 <= st[1].barriers * 68);
+    T_TRUE(st[0].dispatches * 100 <= st[1].dispatches * 68 &&
+           st[0].barriers * 100 <= st[1].barriers * 68);
     T_TRUE(st[0].bytes == st[1].bytes && st[0].flops == st[1].flops && st[0].bytes > 0);
     small_free(&s);
 }
 
-/* A prefill chunk that nobody wants logits of stops behind the last QKV and leaves the same cache. */
+/* A prefill chunk that nobody wants logits of stops behind the last QKV and leaves the same
+ * cache. */
 T_CASE(cpu_engine, want_nothing)
 {
     small s;
@@ -52,12 +68,19 @@ T_CASE(cpu_engine, want_nothing)
     for (int i = 0; i < 40; i++) tok[i] = i, pos[i] = i, want[i] = 0;
     engine_open(&all, &s, "threads=2", HT_ACT_F32, 40, 1, false);
     engine_open(&none, &s, "threads=2", HT_ACT_F32, 39, 0, false);
-    ht_batch whole = {.rows = 40, .seqs = 1, .n_want = 1, .token = tok, .pos = pos, .seq = seq,
-                      .page = {s.table[0], s.table[1]}, .want = want};
+    ht_batch whole = {.rows = 40,
+                      .seqs = 1,
+                      .n_want = 1,
+                      .token = tok,
+                      .pos = pos,
+                      .seq = seq,
+                      .page = {s.table[0], s.table[1]},
+                      .want = want};
     want[0] = 39;
     engine_step(&all, &s, &whole, a);
     for (int i = 0; i < 3; i++)
-        for (int v = 0; v < 2; v++) memset(s.kv.plane[i][v], 0, s.kv.page_bytes[i][v] * s.kv.n_pages[0]);
+        for (int v = 0; v < 2; v++)
+            memset(s.kv.plane[i][v], 0, s.kv.page_bytes[i][v] * s.kv.n_pages[0]);
     ht_batch head = whole, last = one_row(&s, tok + 39, pos + 39, seq, want);
     head.rows = 39, head.n_want = 0;
     engine_step(&none, &s, &head, NULL);
@@ -149,8 +172,8 @@ T_CASE(cpu_engine, options)
     ht_backend_cpu.close(dev);
 }
 
-/* Every allocation of open, load and plan may fail: an error or, where it only served a guess (threads
- * from cgroup files), success; nothing stays behind. */
+/* Every allocation of open, load and plan may fail: an error or, where it only served a guess
+ * (threads from cgroup files), success; nothing stays behind. */
 T_CASE(cpu_engine, allocation_failures)
 {
     small s;
@@ -177,7 +200,8 @@ T_CASE(cpu_engine, allocation_failures)
         ht_alloc_fail_at(0);
         if (i == 0) total = ht_alloc_count() - before;
         failures += rc == HT_ENOMEM;
-        T_CHECK(rc == 0 || rc == HT_ENOMEM, "allocation %llu: %d %s", (unsigned long long)i, rc, e.msg);
+        T_CHECK(rc == 0 || rc == HT_ENOMEM, "allocation %llu: %d %s", (unsigned long long)i, rc,
+                e.msg);
         be->plan_free(plan);
         be->close(dev);
         T_EQ_INT(ht_alloc_live(), live);

@@ -1,8 +1,15 @@
 /* small.c - see small.h. */
 #include "small.h"
 
-const small_shape small_llama = {.layers = 3, .dim = 64, .heads = 4, .kv_heads = 2, .head_dim = 32,
-                                 .ffn = 96, .vocab = 71, .type = HT_F16, .type2 = HT_F16};
+const small_shape small_llama = {.layers = 3,
+                                 .dim = 64,
+                                 .heads = 4,
+                                 .kv_heads = 2,
+                                 .head_dim = 32,
+                                 .ffn = 96,
+                                 .vocab = 71,
+                                 .type = HT_F16,
+                                 .type2 = HT_F16};
 
 static float *vec(small *s, uint32_t n, float mean, float spread, uint64_t *seed)
 {
@@ -15,8 +22,12 @@ static float *vec(small *s, uint32_t n, float mean, float spread, uint64_t *seed
 static void weight(small *s, ht_weight *w, int type, uint32_t rows, uint32_t cols, uint32_t n_mats,
                    uint64_t *seed)
 {
-    *w = (ht_weight){.rows = rows, .cols = cols, .n_mats = n_mats, .type = (uint8_t)type,
-                     .layout = HT_LAYOUT_ROWS, .id = s->model.n_weights++};
+    *w = (ht_weight){.rows = rows,
+                     .cols = cols,
+                     .n_mats = n_mats,
+                     .type = (uint8_t)type,
+                     .layout = HT_LAYOUT_ROWS,
+                     .id = s->model.n_weights++};
     T_CHECK(ht_row_bytes(type, cols, &w->row_bytes), "%u columns of %s", cols, ht_types[type].name);
     w->mat_bytes = w->row_bytes * rows;
     w->bytes = w->mat_bytes * n_mats;
@@ -71,14 +82,30 @@ static void layer(small *s, const small_shape *h, uint32_t i, uint64_t *seed)
 static void spec(small *s, const small_shape *h)
 {
     ht_spec *p = &s->model.spec;
-    *p = (ht_spec){.arch = "small", .n_layers = h->layers, .dim = h->dim, .n_heads = h->heads,
-                   .n_kv_heads = h->kv_heads, .head_dim = h->head_dim, .ffn = h->ffn, .vocab = h->vocab,
-                   .ctx_train = 4096, .n_experts = h->experts, .n_experts_used = h->topk,
-                   .expert_ffn = h->expert_ffn, .shared_ffn = h->shared_ffn, .expert_renorm = h->renorm,
-                   .qkv_bias = h->bias, .qk_norm = h->qk_norm, .post_norm = h->post_norm,
-                   .gelu = h->gelu, .rms_eps = 1e-5f, .embed_scale = 1.5f,
-                   .attn_scale = 1.0f / sqrtf((float)h->head_dim), .attn_cap = h->caps ? 20.0f : 0.0f,
-                   .logit_cap = h->caps ? 10.0f : 0.0f, .window = h->window};
+    *p = (ht_spec){.arch = "small",
+                   .n_layers = h->layers,
+                   .dim = h->dim,
+                   .n_heads = h->heads,
+                   .n_kv_heads = h->kv_heads,
+                   .head_dim = h->head_dim,
+                   .ffn = h->ffn,
+                   .vocab = h->vocab,
+                   .ctx_train = 4096,
+                   .n_experts = h->experts,
+                   .n_experts_used = h->topk,
+                   .expert_ffn = h->expert_ffn,
+                   .shared_ffn = h->shared_ffn,
+                   .expert_renorm = h->renorm,
+                   .qkv_bias = h->bias,
+                   .qk_norm = h->qk_norm,
+                   .post_norm = h->post_norm,
+                   .gelu = h->gelu,
+                   .rms_eps = 1e-5f,
+                   .embed_scale = 1.5f,
+                   .attn_scale = 1.0f / sqrtf((float)h->head_dim),
+                   .attn_cap = h->caps ? 20.0f : 0.0f,
+                   .logit_cap = h->caps ? 10.0f : 0.0f,
+                   .window = h->window};
     uint32_t dims = h->partial_rope ? h->head_dim / 2 : h->head_dim;
     float *f = ht_arena_array(s->arena, dims / 2, sizeof *f);
     float *g = ht_arena_array(s->arena, dims / 2, sizeof *g);
@@ -99,7 +126,9 @@ static void pool(small *s, const small_shape *h, int type)
 {
     ht_kv *kv = &s->kv;
     s->n_table = (s->ctx + HT_PAGE - 1) / HT_PAGE;
-    *kv = (ht_kv){.n_layers = h->layers, .n_kv_heads = h->kv_heads, .head_dim = h->head_dim,
+    *kv = (ht_kv){.n_layers = h->layers,
+                  .n_kv_heads = h->kv_heads,
+                  .head_dim = h->head_dim,
                   .window = h->window};
     kv->layer_class = ht_arena_alloc(s->arena, h->layers);
     kv->type = ht_arena_array(s->arena, h->layers, sizeof *kv->type);
@@ -154,12 +183,17 @@ static double prefer_plain(void *user, const ht_cut *c)
     return c->n == 1 ? 1.0 : 1e9;
 }
 
-void engine_open(engine *g, small *s, const char *opts, int act, uint32_t rows, uint32_t want, bool plain)
+void engine_open(engine *g, small *s, const char *opts, int act, uint32_t rows, uint32_t want,
+                 bool plain)
 {
     ht_err e = {0};
     const ht_backend *be = &ht_backend_cpu;
-    ht_bucket b = {.rows = (uint16_t)rows, .seqs = (uint16_t)s->seqs, .want = (uint16_t)want, .steps = 1,
-                   .ctx = s->ctx, .act = (uint8_t)act};
+    ht_bucket b = {.rows = (uint16_t)rows,
+                   .seqs = (uint16_t)s->seqs,
+                   .want = (uint16_t)want,
+                   .steps = 1,
+                   .ctx = s->ctx,
+                   .act = (uint8_t)act};
     memset(g, 0, sizeof *g);
     T_OK(be->open(&g->dev, opts, &e), e);
     T_OK(be->load(g->dev, &s->model, &e), e);
@@ -169,8 +203,8 @@ void engine_open(engine *g, small *s, const char *opts, int act, uint32_t rows, 
     g->cut = ht_arena_array(s->arena, g->n_tape, sizeof *g->cut);
     T_TRUE(g->tape && g->cut);
     (void)ht_tape(&s->model, g->tape, g->n_tape);
-    g->n_cuts = ht_cover(be, g->dev, &s->model, g->tape, g->n_tape, &b, plain ? prefer_plain : NULL, NULL,
-                         g->cut, &e);
+    g->n_cuts = ht_cover(be, g->dev, &s->model, g->tape, g->n_tape, &b, plain ? prefer_plain : NULL,
+                         NULL, g->cut, &e);
     T_CHECK(g->n_cuts > 0, "%s", e.msg);
     T_OK(be->plan(&g->plan, g->dev, &s->kv, g->tape, g->cut, g->n_cuts, &b, &e), e);
 }
@@ -207,8 +241,14 @@ void engine_eval(engine *g, small *s, uint32_t seq, const int32_t *tok, uint32_t
             want[j] = j;
             owner[j] = (uint16_t)seq;
         }
-        ht_batch b = {.rows = m, .seqs = s->seqs, .n_want = m, .token = tok + i, .pos = pos, .seq = owner,
-                      .page = {s->table[0], s->table[1]}, .want = want};
+        ht_batch b = {.rows = m,
+                      .seqs = s->seqs,
+                      .n_want = m,
+                      .token = tok + i,
+                      .pos = pos,
+                      .seq = owner,
+                      .page = {s->table[0], s->table[1]},
+                      .want = want};
         engine_step(g, s, &b, out + (size_t)i * s->model.spec.vocab);
     }
 }

@@ -1,5 +1,5 @@
-/* ref.c - what golden models do not reach: refusals, cancelling, batches of several sequences, chunks,
- * attention mass, evicted pages, long factors, counters. A tiny random model in memory. */
+/* ref.c - what golden models do not reach: refusals, cancelling, batches of several sequences,
+ * chunks, attention mass, evicted pages, long factors, counters. A tiny random model in memory. */
 #include "backend/ref/ref.h"
 #include "test.h"
 
@@ -132,7 +132,8 @@ typedef struct {
     uint32_t want[100], page[3 * TABLE];
 } batch;
 
-/* Rows of one sequence, positions from `past` on, all wanted; sequence s uses pages from s*TABLE on. */
+/* Rows of one sequence, positions from `past` on, all wanted; sequence s uses pages from s*TABLE
+ * on. */
 static void rows_of(batch *x, uint32_t seq, uint32_t past, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -251,7 +252,8 @@ T_CASE(ref, bad_batches_are_refused)
     free_world(w);
 }
 
-/* Mass sums to rows x heads over the pages a layer reads; an evicted page gets none and is not read. */
+/* Mass sums to rows x heads over the pages a layer reads; an evicted page gets none and is not
+ * read. */
 T_CASE(ref, mass_and_evicted_pages)
 {
     world *w = new_world();
@@ -310,8 +312,8 @@ static void *keep_cancelling(void *arg)
     return NULL;
 }
 
-/* A run in flight ends with HT_ECANCELLED and no logits. A cancel that no run was in flight for is used
- * up by the next one; then the plan works as before. */
+/* A run in flight ends with HT_ECANCELLED and no logits. A cancel that no run was in flight for is
+ * used up by the next one; then the plan works as before. */
 T_CASE(ref, cancel_and_go_on)
 {
     ht_err e = {0};

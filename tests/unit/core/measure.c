@@ -1,4 +1,5 @@
-/* measure.c - the measuring kernels: that they ran, on what, and that limits are kept. Never how fast. */
+/* measure.c - the measuring kernels: that they ran, on what, and that limits are kept. Never how
+ * fast. */
 #include "core/measure.h"
 #include "core/cpu.h"
 #include "test.h"

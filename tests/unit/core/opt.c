@@ -1,4 +1,5 @@
-/* opt.c - the option table and its parser: names, values, precedence, what wrong words are answered. */
+/* opt.c - the option table and its parser: names, values, precedence, what wrong words are
+ * answered. */
 #include "core/opt.h"
 #include "core/arena.h"
 #include "test.h"

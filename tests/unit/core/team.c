@@ -1,5 +1,5 @@
-/* team.c - the thread team: every rank runs, barriers order writes, sleeping and waking lose nothing.
- * Run under TSan by `make check`. */
+/* team.c - the thread team: every rank runs, barriers order writes, sleeping and waking lose
+ * nothing. Run under TSan by `make check`. */
 #include "core/team.h"
 #include "core/arena.h"
 #include "core/clock.h"

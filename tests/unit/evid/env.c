@@ -1,5 +1,5 @@
-/* env.c - the fingerprint: recorded and made-up machines read as what they are; what is not there is
- * absent, what may not be read is unreadable and matches nothing; nothing private is stored. */
+/* env.c - the fingerprint: recorded and made-up machines read as what they are; what is not there
+ * is absent, what may not be read is unreadable and matches nothing; nothing private is stored. */
 #include "evid/env.h"
 #include "core/cpu.h"
 #include "test.h"
@@ -294,8 +294,8 @@ T_CASE(env, instance)
     T_CHECK(strcmp(one, two) != 0, "two installations, one instance");
 }
 
-/* This machine: the level read from /proc is the one the kernels dispatch to, and nothing private is
- * in the document. */
+/* This machine: the level read from /proc is the one the kernels dispatch to, and nothing private
+ * is in the document. */
 T_CASE(env, live)
 {
     ht_arena *a = arena();

@@ -4,8 +4,11 @@
 #include "core/rng.h"
 #include "test.h"
 
-static const struct { uint32_t n, w, sign05, sign01; } published[] = {
-    {6, 0, 0, UINT32_MAX}, {8, 3, 1, 0}, {10, 8, 1, 0}, {12, 13, 2, 1}, {16, 29, 4, 2}, {20, 52, 5, 4},
+static const struct {
+    uint32_t n, w, sign05, sign01;
+} published[] = {
+    {6, 0, 0, UINT32_MAX}, {8, 3, 1, 0},   {10, 8, 1, 0},
+    {12, 13, 2, 1},        {16, 29, 4, 2}, {20, 52, 5, 4},
 };
 
 T_CASE(stat, published_tables)
@@ -32,7 +35,8 @@ T_CASE(stat, scipy_tables)
             T_EQ_INT(fscanf(f, "%llu", &v), 1);
             r[i] = v;
         }
-        T_EQ_INT(fscanf(f, " | %llu %llu %llu %llu %llu %llu", &wins, &sign, &wil, &hl, &lo, &hi), 6);
+        T_EQ_INT(fscanf(f, " | %llu %llu %llu %llu %llu %llu", &wins, &sign, &wil, &hl, &lo, &hi),
+                 6);
         ht_stat s;
         ht_err e = {0};
         T_OK(ht_stat_pairs(r, n, &s, &e), e);
@@ -125,7 +129,8 @@ T_CASE(stat, holm)
     T_OK(ht_stat_holm(p, 4, 50000, pass, &e), e);
     T_CHECK(pass[0] && pass[1] && pass[2] && pass[3], "p 1,2,3,9 of 256 pass at 4,3,2,1 times");
     T_OK(ht_stat_holm(p, 4, 15000, pass, &e), e); /* .0039*4 > .015: nothing passes */
-    T_CHECK(!pass[0] && !pass[1] && !pass[2] && !pass[3], "step-down must stop at the first failure");
+    T_CHECK(!pass[0] && !pass[1] && !pass[2] && !pass[3],
+            "step-down must stop at the first failure");
     T_EQ_INT(ht_stat_holm(p, 0, 50000, pass, &e), HT_EARG);
 }
 
@@ -172,8 +177,9 @@ static double normal(uint64_t seed, uint64_t i)
 
 T_CASE(stat, identical_arms_are_not_promoted)
 {
-    /* Attack test 31: 1000 seeded A/A tables at n = 12; the gate is lower bound >= 1.03 and sign test.
-     * Type-I error must stay under alpha + 3 standard errors; a planted 10 % gain must be found. */
+    /* Attack test 31: 1000 seeded A/A tables at n = 12; the gate is lower bound >= 1.03 and sign
+     * test. Type-I error must stay under alpha + 3 standard errors; a planted 10 % gain must be
+     * found. */
     int false_pass = 0, found = 0;
     for (uint64_t t = 0; t < 1000; t++) {
         uint64_t aa[12], ab[12];

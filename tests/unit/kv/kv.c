@@ -1,5 +1,5 @@
-/* kv.c - the pool and page tables against naive copies: every position of every sequence has a value,
- * written through the page table and kept beside it in a plain array. */
+/* kv.c - the pool and page tables against naive copies: every position of every sequence has a
+ * value, written through the page table and kept beside it in a plain array. */
 #include "kv/kv.h"
 #include "core/arena.h"
 #include "step/step.h"

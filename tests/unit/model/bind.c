@@ -318,7 +318,8 @@ static void write_r16(ht_packer *p, const ht_weight *w)
     free(b);
 }
 
-/* A pack of the model: matrices in r16 (projections) or as they are, Q8_0 beside the projections. */
+/* A pack of the model: matrices in r16 (projections) or as they are, Q8_0 beside the
+ * projections. */
 static void pack_model(const ht_model *m, const char *path, bool r16)
 {
     ht_err e = {0};

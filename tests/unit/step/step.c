@@ -195,7 +195,8 @@ T_CASE(cover, equals_brute_force)
     T_CHECK(none > 20 && some > 100, "%d without and %d with a cover", none, some);
 }
 
-/* Of equal costs the first span of the table wins; an unmeasured longer span beats two short ones. */
+/* Of equal costs the first span of the table wins; an unmeasured longer span beats two short
+ * ones. */
 T_CASE(cover, ties_and_unmeasured)
 {
     ht_stage t[2] = {{HT_FFN_UP, 0, 0}, {HT_FFN_DOWN, 0, 0}};

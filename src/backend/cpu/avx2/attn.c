@@ -32,19 +32,21 @@ static inline __attribute__((always_inline)) __m256 eight(const void *rows, size
 }
 
 /* Columns past the last eight: one value at a time. */
-static void panel_slow(const void *rows, int half, uint32_t hd, uint32_t d0, uint32_t n, float *panel)
+static void panel_slow(const void *rows, int half, uint32_t hd, uint32_t d0, uint32_t n,
+                       float *panel)
 {
     for (uint32_t d = d0; d < hd; d++)
         for (uint32_t r = 0; r < CPU_LANES; r++) {
             size_t at = (size_t)r * hd + d;
             panel[(size_t)d * CPU_LANES + r] =
                 r >= n ? 0.0f
-                       : (half ? ht_f16_to_f32(((const uint16_t *)rows)[at]) : ((const float *)rows)[at]);
+                       : (half ? ht_f16_to_f32(((const uint16_t *)rows)[at])
+                               : ((const float *)rows)[at]);
         }
 }
 
-static inline __attribute__((always_inline)) void k_panel(const void *rows, const int half, uint32_t hd,
-                                                          uint32_t n, float *panel)
+static inline __attribute__((always_inline)) void k_panel(const void *rows, const int half,
+                                                          uint32_t hd, uint32_t n, float *panel)
 {
     uint32_t d = 0;
     for (; d + 8 <= hd; d += 8)

@@ -4,7 +4,8 @@
 #include "backend/cpu/kern.h"
 
 /* Enter the products of a group of types. */
-void cpu__mul_plain_avx2(cpu_kern *), cpu__mul_quant_avx2(cpu_kern *), cpu__mul_super_avx2(cpu_kern *);
+void cpu__mul_plain_avx2(cpu_kern *), cpu__mul_quant_avx2(cpu_kern *),
+                         cpu__mul_super_avx2(cpu_kern *);
 
 #define CPU_Q8_AVX2(name)                                                                          \
     void cpu__q8_##name##_avx2(const uint8_t *w, uint32_t k, const cpu_q8 *x, uint32_t t0,         \

@@ -1,4 +1,5 @@
-/* kern.c - the shared bodies on AVX2, FMA and F16C; q8.c and attn.c hold what is written by hand. */
+/* kern.c - the shared bodies on AVX2, FMA and F16C; q8.c and attn.c hold what is written by
+ * hand. */
 #include "backend/cpu/avx2/avx2.h"
 #include "backend/cpu/avx2/simd.h"
 

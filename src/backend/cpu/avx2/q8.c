@@ -1,18 +1,19 @@
-/* q8.c - --act q8 on AVX2: a 32-bit lane per row, four columns in it, a token's four int8 broadcast to
- * all rows. vpmaddubsw multiplies unsigned by signed bytes and adds pairs in 16 bits:
- *   nibbles  0..15: eight products sum to at most 8*2*15*127 = 30480, so one vpmaddwd per 32 columns;
+/* q8.c - --act q8 on AVX2: a 32-bit lane per row, four columns in it, a token's four int8 broadcast
+ * to all rows. vpmaddubsw multiplies unsigned by signed bytes and adds pairs in 16 bits:
+ *   nibbles  0..15: eight products sum to at most 8*2*15*127 = 30480, so one vpmaddwd per 32
+ *   columns;
  *   q6_k     |q-32| <= 32: four sum to at most 4*2*32*127 = 32512, one vpmaddwd per 16 columns;
  *   q8_0     |q| <= 128: two products are 32512, so each is widened at once.
- * For the last two the sign goes to the activation (vpsignb; int8 activations are never -128). Integer
- * dot products are exact, so this gives the bits of generic C. */
+ * For the last two the sign goes to the activation (vpsignb; int8 activations are never -128).
+ * Integer dot products are exact, so this gives the bits of generic C. */
 #include "backend/cpu/avx2/avx2.h"
 #include <immintrin.h>
 #include <string.h>
 
 #define INL static inline __attribute__((always_inline))
 typedef struct {
-    __m256i w[8];                    /* four columns a lane, 32 columns                             */
-    __m256i mag[8];                  /* magnitudes of signed levels                                 */
+    __m256i w[8];   /* four columns a lane, 32 columns                             */
+    __m256i mag[8]; /* magnitudes of signed levels                                 */
     __m256 d, m, sc0, sc1;
 } group8;
 
@@ -48,12 +49,12 @@ INL void group_q4_k(const uint8_t *w, uint32_t g, int half, group8 *o)
     w += (size_t)2304 * (g / 8);
     const uint8_t *s = w + 64 + 32 * half;
     __m256i s2 = load(s + 128);
-    __m256i sc = _mm256_or_si256(
-        _mm256_and_si256(_mm256_srli_epi32(load(s), 4 * j), low),
-        _mm256_and_si256(_mm256_srli_epi32(_mm256_slli_epi32(s2, 4), 2 * j), top));
-    __m256i mn = _mm256_or_si256(
-        _mm256_and_si256(_mm256_srli_epi32(load(s + 64), 4 * j), low),
-        _mm256_and_si256(_mm256_srli_epi32(_mm256_srli_epi32(s2, 12), 2 * j), top));
+    __m256i sc =
+        _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi32(load(s), 4 * j), low),
+                        _mm256_and_si256(_mm256_srli_epi32(_mm256_slli_epi32(s2, 4), 2 * j), top));
+    __m256i mn =
+        _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi32(load(s + 64), 4 * j), low),
+                        _mm256_and_si256(_mm256_srli_epi32(_mm256_srli_epi32(s2, 12), 2 * j), top));
     o->d = _mm256_mul_ps(half8(w + 16 * half), _mm256_cvtepi32_ps(sc));
     o->m = _mm256_mul_ps(_mm256_sub_ps(_mm256_setzero_ps(), half8(w + 32 + 16 * half)),
                          _mm256_cvtepi32_ps(mn));
@@ -62,7 +63,8 @@ INL void group_q4_k(const uint8_t *w, uint32_t g, int half, group8 *o)
 
 INL void group_q6_k(const uint8_t *w, uint32_t g, int half, group8 *o)
 {
-    const __m256i lo = _mm256_set1_epi8(15), hi = _mm256_set1_epi8(0x30), zero = _mm256_set1_epi8(32);
+    const __m256i lo = _mm256_set1_epi8(15), hi = _mm256_set1_epi8(0x30),
+                  zero = _mm256_set1_epi8(32);
     const uint32_t j = g % 8;
     w += (size_t)3360 * (g / 8);
     o->d = half8(w + 16 * half);
@@ -71,7 +73,8 @@ INL void group_q6_k(const uint8_t *w, uint32_t g, int half, group8 *o)
 #pragma GCC unroll 2
     for (int i = 0; i < 2; i++) {
         const uint8_t *q = w + 288 + 256 * j + 128 * i + 32 * half;
-        __m256i a = load(q), b = load(q + 64), h = load(w + 288 + 2048 + 128 * j + 64 * i + 32 * half);
+        __m256i a = load(q), b = load(q + 64),
+                h = load(w + 288 + 2048 + 128 * j + 64 * i + 32 * half);
         __m256i v[4] = {
             _mm256_or_si256(_mm256_and_si256(a, lo), _mm256_and_si256(_mm256_slli_epi16(h, 4), hi)),
             _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(a, 4), lo),
@@ -116,7 +119,8 @@ INL __m256i four(const int8_t *q)
     return _mm256_set1_epi32(v);
 }
 
-/* The group's integer dot products with one token, as floats (q6_k: scales applied, still exact). */
+/* The group's integer dot products with one token, as floats (q6_k: scales applied, still
+ * exact). */
 INL __m256 dot(const int type, const group8 *o, const int8_t *q, int32_t sum)
 {
     const __m256i one = _mm256_set1_epi16(1);
@@ -147,7 +151,8 @@ INL __m256 dot(const int type, const group8 *o, const int8_t *q, int32_t sum)
         return _mm256_fmadd_ps(_mm256_cvtepi32_ps(s[1]), o->sc1,
                                _mm256_mul_ps(_mm256_cvtepi32_ps(s[0]), o->sc0));
     }
-    __m256i a = _mm256_maddubs_epi16(o->w[0], four(q)), b = _mm256_maddubs_epi16(o->w[1], four(q + 4));
+    __m256i a = _mm256_maddubs_epi16(o->w[0], four(q)),
+            b = _mm256_maddubs_epi16(o->w[1], four(q + 4));
 #pragma GCC unroll 3
     for (int i = 2; i < 8; i += 2) {
         a = _mm256_add_epi16(a, _mm256_maddubs_epi16(o->w[i], four(q + 4 * i)));
@@ -169,8 +174,8 @@ INL __m256 accumulate(const int type, const group8 *o, const cpu_q8 *x, size_t a
 
 /* One token keeps its sums in registers; more go through c, which stays in L1, so that a group is
  * decoded once for all of them. */
-INL void tile(const int type, const uint8_t *w, uint32_t k, const cpu_q8 *x, uint32_t t0, uint32_t nt,
-              float *c)
+INL void tile(const int type, const uint8_t *w, uint32_t k, const cpu_q8 *x, uint32_t t0,
+              uint32_t nt, float *c)
 {
     const uint32_t groups = k / 32;
     group8 o;
@@ -209,8 +214,8 @@ Q8_TYPE(q4_1, HT_Q4_1)
 Q8_TYPE(q4_k, HT_Q4_K)
 Q8_TYPE(q6_k, HT_Q6_K)
 
-/* ht_act_q8 in vectors: the same scale, and the same integers because vcvtps2dq rounds to nearest even
- * as lrintf does. */
+/* ht_act_q8 in vectors: the same scale, and the same integers because vcvtps2dq rounds to nearest
+ * even as lrintf does. */
 void cpu__act_q8_avx2(const float *x, uint32_t k, uint32_t n, uint32_t t, int8_t *q, float *d,
                       int32_t *sum)
 {
@@ -238,9 +243,12 @@ void cpu__act_q8_avx2(const float *x, uint32_t k, uint32_t n, uint32_t t, int8_t
             r[i] = _mm256_cvtps_epi32(y);
             total = _mm256_add_epi32(total, r[i]);
         }
-        __m256i b = _mm256_packs_epi16(_mm256_packs_epi32(r[0], r[1]), _mm256_packs_epi32(r[2], r[3]));
-        _mm256_storeu_si256((__m256i *)(void *)(q + at * 32), _mm256_permutevar8x32_epi32(b, order));
-        __m128i s = _mm_add_epi32(_mm256_castsi256_si128(total), _mm256_extracti128_si256(total, 1));
+        __m256i b =
+            _mm256_packs_epi16(_mm256_packs_epi32(r[0], r[1]), _mm256_packs_epi32(r[2], r[3]));
+        _mm256_storeu_si256((__m256i *)(void *)(q + at * 32),
+                            _mm256_permutevar8x32_epi32(b, order));
+        __m128i s =
+            _mm_add_epi32(_mm256_castsi256_si128(total), _mm256_extracti128_si256(total, 1));
         s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
         s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1));
         d[at] = scale;

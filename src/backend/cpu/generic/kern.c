@@ -19,7 +19,10 @@ MUL_TYPE(q6_k, HT_Q6_K)
 
 /* Signed levels of row r of a group of 32 columns, its scale and offset (see kern.h). q6_k has two
  * groups of 16 in it: their int8 scales go into the levels, exactly, as the integer dot product. */
-typedef struct { int32_t level[32]; float d, m; } q8_row;
+typedef struct {
+    int32_t level[32];
+    float d, m;
+} q8_row;
 
 static float half_lane(const uint8_t *p, int r)
 {
@@ -56,7 +59,8 @@ static void q8_row_q6_k(const uint8_t *w, uint32_t g, int r, q8_row *o)
     o->d = half_lane(w, r);
     for (int i = 0; i < 32; i++) {
         int k = (int)(g % 8) * 32 + i;
-        int hi = (int)(lane32(w + 288 + 2048 + 64 * (k / 16), r) >> (8 * (k % 4) + 2 * (k / 4 % 4)) & 3);
+        int hi =
+            (int)(lane32(w + 288 + 2048 + 64 * (k / 16), r) >> (8 * (k % 4) + 2 * (k / 4 % 4)) & 3);
         int sc = (int8_t)w[32 + CPU_LANES * (k / 16) + r];
         o->level[i] = ((nibble_at(w + 288, r, k) | hi << 4) - 32) * sc;
     }
@@ -85,8 +89,8 @@ INL void q8_row_of(const int type, const uint8_t *w, uint32_t g, int r, q8_row *
     }
 }
 
-INL void q8_mul(const int type, const uint8_t *w, uint32_t k, const cpu_q8 *x, uint32_t t0, uint32_t nt,
-                float *c)
+INL void q8_mul(const int type, const uint8_t *w, uint32_t k, const cpu_q8 *x, uint32_t t0,
+                uint32_t nt, float *c)
 {
     memset(c, 0, (size_t)nt * CPU_LANES * sizeof *c);
     for (uint32_t g = 0; g < k / 32; g++)
