@@ -1,8 +1,8 @@
 /* json.c - parsing, looking up and building JSON trees (json.h). Writing is json_write.c.
  *
- * Children are collected on one growing stack and copied into the arena when their container closes,
- * so that items lie in one array without a count beforehand. Memory is linear in the text: a value
- * takes two bytes of it at least. */
+ * Children are collected on one growing stack and copied into the arena when their container
+ * closes, so that items lie in one array without a count beforehand. Memory is linear in the text:
+ * a value takes two bytes of it at least. */
 #include "core/json.h"
 #include "core/utf8.h"
 #include <errno.h>
@@ -324,6 +324,9 @@ static int check_canonical(parser *p, const ht_json *v)
         size_t i = 0;
         while (i < b.n && i < p->n && b.p[i] == p->s[i]) i++;
         if (i < b.n || i < p->n) rc = fail_at(p, i, "not in canonical form");
+    } else if (rc == HT_EARG) { /* a value the form has no words for: the text's fault here */
+        rc = HT_EFORMAT;
+        if (p->e) p->e->code = rc;
     }
     ht_buf_done(&b);
     return rc;
@@ -482,7 +485,8 @@ ht_json *ht_json_new_bool(ht_arena *a, bool b)
     return v;
 }
 
-/* Append a copy of value; the copy, or NULL (and parent->lost) when memory ran out here or before. */
+/* Append a copy of value; the copy, or NULL (and parent->lost) when memory ran out here or
+ * before. */
 static ht_json *append(ht_arena *a, ht_json *parent, const ht_json *value)
 {
     if (!parent) return NULL;

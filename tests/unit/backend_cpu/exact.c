@@ -1,15 +1,17 @@
-/* exact.c - the exactness contract: a row's logits are the same bits alone or in any chunk or batch, on
- * any number of threads, at any instruction set, from the plain and from the fused cover. */
-#include "small.h"
+/* exact.c - the exactness contract: a row's logits are the same bits alone or in any chunk or
+ * batch, on any number of threads, at any instruction set, from the plain and from the fused
+ * cover. */
 #include "core/cpu.h"
+#include "small.h"
 
-enum { N = 530, MOST = 600 };        /* more than two attention splits                              */
+enum { N = 530, MOST = 600 }; /* more than two attention splits                              */
 
 static void tokens(int32_t *t, uint32_t n, uint32_t vocab, uint64_t seed)
 {
     for (uint32_t i = 0; i < n; i++) t[i] = (int32_t)(t_rand(&seed) % vocab);
 }
-static void same_bits(const char *what, const float *a, const float *b, uint32_t rows, uint32_t vocab)
+static void same_bits(const char *what, const float *a, const float *b, uint32_t rows,
+                      uint32_t vocab)
 {
     for (uint32_t i = 0; i < rows; i++)
         T_CHECK(!memcmp(a + (size_t)i * vocab, b + (size_t)i * vocab, vocab * sizeof *a),
@@ -63,7 +65,8 @@ T_CASE(cpu_exact, q8_0_weights_f32_kv)
 T_CASE(cpu_exact, k_quants_f16_kv)
 {
     small_shape h = small_llama;
-    h.dim = 256, h.ffn = 512, h.heads = 8, h.kv_heads = 2, h.type = HT_Q4_K, h.type2 = HT_Q6_K, h.layers = 2;
+    h.dim = 256, h.ffn = 512, h.heads = 8, h.kv_heads = 2, h.type = HT_Q4_K, h.type2 = HT_Q6_K,
+    h.layers = 2;
     check_chunks(&h, HT_ACT_F32, HT_KV_F16, 150);
 }
 static const int quantised[] = {HT_Q8_0, HT_Q4_0, HT_Q4_1, HT_Q5_0};
@@ -79,7 +82,8 @@ T_CASE(cpu_exact, act_q8)
 T_CASE(cpu_exact, act_q8_k_quants)
 {
     small_shape h = small_llama;
-    h.dim = 256, h.ffn = 512, h.heads = 8, h.kv_heads = 2, h.type = HT_Q4_K, h.type2 = HT_Q6_K, h.layers = 2;
+    h.dim = 256, h.ffn = 512, h.heads = 8, h.kv_heads = 2, h.type = HT_Q4_K, h.type2 = HT_Q6_K,
+    h.layers = 2;
     check_chunks(&h, HT_ACT_Q8, HT_KV_F16, 90);
 }
 /* Windows, caps, post-norms, gelu, bias, per-head norms, a layer without rotation. */
@@ -125,12 +129,14 @@ static void check_batch(int act, int type, int kv_type)
         tokens(tok[q], length[q] + STEPS, vocab, q + 1);
         engine_eval(&one, &s, q, tok[q], length[q] + STEPS, 320, alone + (size_t)q * 320 * vocab);
     }
-    for (uint32_t step = 0; step < STEPS; step++) { /* over the same pages: written again, same bits */
+    for (uint32_t step = 0; step < STEPS;
+         step++) { /* over the same pages: written again, same bits */
         int32_t token[3 * SEQS], pos[3 * SEQS];
         uint32_t want[3 * SEQS], n = 0;
         uint16_t owner[3 * SEQS];
         for (uint32_t q = 0; q < SEQS; q++)
-            for (uint32_t j = 0; j < 1 + q % 3 && length[q] + step + j < length[q] + STEPS; j++, n++) {
+            for (uint32_t j = 0; j < 1 + q % 3 && length[q] + step + j < length[q] + STEPS;
+                 j++, n++) {
                 token[n] = tok[q][length[q] + step + j];
                 pos[n] = (int32_t)(length[q] + step + j);
                 owner[n] = (uint16_t)q;
@@ -141,12 +147,19 @@ static void check_batch(int act, int type, int kv_type)
             want[i] = want[n - 1 - i];
             want[n - 1 - i] = w;
         }
-        ht_batch b = {.rows = n, .seqs = SEQS, .n_want = n, .token = token, .pos = pos, .seq = owner,
-                      .page = {s.table[0], s.table[1]}, .want = want};
+        ht_batch b = {.rows = n,
+                      .seqs = SEQS,
+                      .n_want = n,
+                      .token = token,
+                      .pos = pos,
+                      .seq = owner,
+                      .page = {s.table[0], s.table[1]},
+                      .want = want};
         engine_step(&many, &s, &b, out);
         for (uint32_t i = 0; i < n; i++)
             same_bits("batch", out + (size_t)i * vocab,
-                      alone + ((size_t)owner[want[i]] * 320 + (size_t)pos[want[i]]) * vocab, 1, vocab);
+                      alone + ((size_t)owner[want[i]] * 320 + (size_t)pos[want[i]]) * vocab, 1,
+                      vocab);
     }
     engine_close(&one);
     engine_close(&many);

@@ -1,5 +1,5 @@
-/* small.h - a random model made in memory, a KV pool made by hand, and a way to run sequences in any
- * chunking or batch. */
+/* small.h - a random model made in memory, a KV pool made by hand, and a way to run sequences in
+ * any chunking or batch. */
 #ifndef HT_TEST_SMALL_H
 #define HT_TEST_SMALL_H
 #include "core/arena.h"
@@ -11,9 +11,10 @@
 extern const ht_backend ht_backend_cpu;
 
 typedef struct {
-    uint32_t layers, dim, heads, kv_heads, head_dim, ffn, vocab, experts, topk, expert_ffn, shared_ffn;
-    uint32_t window;                 /* odd layers are windowed                                     */
-    int type, type2;                 /* enum ht_type of projections; of K, V, down and the head      */
+    uint32_t layers, dim, heads, kv_heads, head_dim, ffn, vocab, experts, topk, expert_ffn;
+    uint32_t shared_ffn;
+    uint32_t window;                 /* odd layers are windowed                                   */
+    int type, type2;                 /* enum ht_type of projections; of K, V, down and the head   */
     bool bias, qk_norm, post_norm, gelu, renorm, caps, nope, partial_rope, alt;
 } small_shape;
 extern const small_shape small_llama;
@@ -23,7 +24,7 @@ typedef struct {
     ht_model model;
     ht_kv kv;
     uint32_t ctx, seqs, n_table;
-    uint32_t *table[HT_KV_CLASSES];  /* [seqs, n_table]                                             */
+    uint32_t *table[HT_KV_CLASSES];  /* [seqs, n_table]                                           */
 } small;
 /* Deterministic: equal shapes give equal weights. */
 void small_new(small *, const small_shape *, int kv_type, uint32_t ctx, uint32_t seqs);
@@ -37,7 +38,8 @@ typedef struct {
     size_t n_tape, n_cuts;
 } engine;
 /* plain: the cover of one-stage plain spans. */
-void engine_open(engine *, small *, const char *opts, int act, uint32_t rows, uint32_t want, bool plain);
+void engine_open(engine *, small *, const char *opts, int act, uint32_t rows, uint32_t want,
+                 bool plain);
 void engine_close(engine *);
 /* One step: rows of (seq, pos, token); logits of all wanted rows to out [n_want, vocab]. */
 void engine_step(engine *, small *, const ht_batch *, float *out);

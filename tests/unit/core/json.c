@@ -239,8 +239,8 @@ T_CASE(json, canonical_is_exact)
     static const char *const beyond[] = {"[1.0]", "[9007199254740992]", "{\"\xc3\xa9\":1}",
                                          "[1e2]"};
     for (size_t i = 0; i < sizeof beyond / sizeof *beyond; i++)
-        T_ERR(ht_json_parse(a, beyond[i], strlen(beyond[i]), HT_JSON_CANON, "t", &v, &e), HT_EARG,
-              e, "canonical JSON");
+        T_ERR(ht_json_parse(a, beyond[i], strlen(beyond[i]), HT_JSON_CANON, "t", &v, &e),
+              HT_EFORMAT, e, "canonical JSON");
     ht_arena_free(a);
 }
 
