@@ -210,11 +210,6 @@ static bool covered(const ht_evidence *v, size_t cell)
     return seen == 7;
 }
 
-static uint64_t ppm_of(uint64_t part, uint64_t whole)
-{
-    return whole ? (uint64_t)((u128)part * 1000000 / whole) : 0;
-}
-
 static void gate_quality(const ht_evidence *v, ht_cell_result *r)
 {
     if (!v->quality.present || v->quality.prompts == 0) {
