@@ -1,0 +1,212 @@
+/* adapt.c - see adapt.h. Constants here are starting points and limits of trust; none of them is a
+ * rate of acceptance below which speculation stops. */
+#include "decode/adapt.h"
+#include <math.h>
+#include <string.h>
+
+static const double
+    row_guess = 0.3,   /* time of an extra row before any was measured: dear, so that the first
+                          rounds need a likely draft */
+    row_least = 0.01,  /* no extra row counts as cheaper than this */
+    margin = 1.1,      /* times are taken this much longer than measured */
+    prior_weight = 4,  /* tokens that a starting chance counts for */
+    memory = 0.95,     /* older tokens count this much less for each newer one: about 20 count */
+    loss_share = 0.01, /* losses allowed, per token made */
+    loss_start = 1;    /* and at the start, in plain steps */
+enum { PAUSE_FIRST = 16, PAUSE_LAST = 1024, JUDGE_AFTER = 4, PLAIN_EVERY = 64, REACH_FIRST = 4 };
+
+void ht_adapt_init(ht_adapt *a)
+{
+    memset(a, 0, sizeof *a);
+    for (int k = 1; k <= HT_ADAPT_MOST; k++) a->extra[k] = -1;
+    a->draft_cost = 0.2; /* both soon replaced by what is measured */
+    a->sync_cost = 0.05;
+    for (int i = 0; i < HT_ADAPT_SOURCES; i++) a->source[i].pause = PAUSE_FIRST;
+}
+
+/* ---- the unit ---------------------------------------------------------------------------------- */
+
+uint64_t ht_adapt_unit(const ht_adapt *a)
+{
+    uint64_t v[HT_ADAPT_PLAIN];
+    if (a->n_plain < 2) return 0;
+    for (uint32_t i = 0; i < a->n_plain; i++) {
+        uint32_t j = i;
+        for (; j && v[j - 1] > a->plain[i]; j--) v[j] = v[j - 1];
+        v[j] = a->plain[i];
+    }
+    return v[(a->n_plain - 1) / 2]; /* of an even number the smaller one: saves less */
+}
+
+bool ht_adapt_wants_plain(const ht_adapt *a)
+{
+    return a->n_plain < 2 || a->since_plain >= PLAIN_EVERY;
+}
+
+void ht_adapt_plain_done(ht_adapt *a, uint64_t ns)
+{
+    a->plain[a->plain_at] = ns ? ns : 1;
+    a->plain_at = (a->plain_at + 1) % HT_ADAPT_PLAIN;
+    if (a->n_plain < HT_ADAPT_PLAIN) a->n_plain++;
+    a->since_plain = 0;
+    a->tokens++;
+}
+
+/* ---- chances ----------------------------------------------------------------------------------- */
+
+int ht_adapt_match_class(uint32_t match)
+{
+    return match >= 16 ? 4 : match >= 8 ? 3 : match >= 4 ? 2 : match >= 3 ? 1 : 0;
+}
+
+int ht_adapt_bin_class(double p)
+{
+    int bin = p > 0 ? (int)(p * HT_ADAPT_BINS) : 0;
+    return HT_ADAPT_MATCHES + (bin < HT_ADAPT_BINS ? bin : HT_ADAPT_BINS - 1);
+}
+
+static double prior(int cls)
+{
+    static const double match[HT_ADAPT_MATCHES] = {0.3, 0.45, 0.6, 0.75, 0.9};
+    if (cls < HT_ADAPT_MATCHES) return match[cls];
+    if (cls == HT_ADAPT_ANY) return 0.7;
+    return (cls - HT_ADAPT_MATCHES + 0.5) / HT_ADAPT_BINS; /* as sure as it says */
+}
+
+double ht_adapt_chance(const ht_adapt *a, int cls)
+{
+    return (a->right[cls] + prior_weight * prior(cls)) / (a->tested[cls] + prior_weight);
+}
+
+void ht_adapt_seen(ht_adapt *a, int cls, uint32_t tested, uint32_t right)
+{
+    const double keep = pow(memory, tested);
+    a->tested[cls] = a->tested[cls] * keep + tested;
+    a->right[cls] = a->right[cls] * keep + right;
+}
+
+/* ---- costs ------------------------------------------------------------------------------------- */
+
+/* Time of k extra rows: measured, or on the line through the nearest measured ones. */
+static double extra(const ht_adapt *a, uint32_t k)
+{
+    uint32_t lo = k, hi = k;
+    while (lo && a->extra[lo] < 0) lo--; /* extra[0] is 0 */
+    while (hi <= HT_ADAPT_MOST && a->extra[hi] < 0) hi++;
+    if (lo == k) return a->extra[k];
+    const double x = a->extra[lo];
+    if (hi <= HT_ADAPT_MOST) return x + (a->extra[hi] - x) * (k - lo) / (hi - lo);
+    return x + (k - lo) * (lo ? x / lo : row_guess);
+}
+
+/* Longest draft that may be tried: twice what was measured, so that a round never costs much more
+ * than is known. */
+static uint32_t reach(const ht_adapt *a)
+{
+    uint32_t k = HT_ADAPT_MOST;
+    while (k && a->extra[k] < 0) k--;
+    k = 2 * k > REACH_FIRST ? 2 * k : REACH_FIRST;
+    return k < HT_ADAPT_MOST ? k : HT_ADAPT_MOST;
+}
+
+/* A running mean that one disturbed measurement cannot throw far. */
+static double blend(double old, double x, double least)
+{
+    if (old < 0) return x > least ? x : least;
+    const double cap = 2 * old + 0.5;
+    if (x > cap) x = cap;
+    old += 0.25 * (x - old);
+    return old > least ? old : least;
+}
+
+/* ---- decisions --------------------------------------------------------------------------------- */
+
+/* Losses that are still allowed, in plain steps. */
+static double allowance(const ht_adapt *a)
+{
+    return a->ledger + loss_start + loss_share * (double)a->tokens;
+}
+
+static bool is_on(const ht_adapt *a, enum ht_adapt_from from)
+{
+    return ht_adapt_unit(a) && a->tokens >= a->source[from].off_until && allowance(a) > 0;
+}
+
+uint32_t ht_adapt_lookup(const ht_adapt *a, uint32_t match, uint32_t most)
+{
+    const double p = ht_adapt_chance(a, ht_adapt_match_class(match));
+    double chain = 1, right = 0, best = 0;
+    uint32_t length = 0;
+    if (!is_on(a, HT_ADAPT_LOOKUP)) return 0;
+    if (most > reach(a)) most = reach(a);
+    for (uint32_t k = 1; k <= most; k++) {
+        chain *= p;
+        right += chain;
+        const double worth = right - margin * extra(a, k);
+        if (worth <= best) continue;
+        best = worth;
+        length = k;
+    }
+    return length;
+}
+
+bool ht_adapt_model(const ht_adapt *a, uint32_t behind)
+{
+    return is_on(a, HT_ADAPT_MODEL) && allowance(a) > behind * a->sync_cost &&
+           ht_adapt_more(a, 0, 1);
+}
+
+bool ht_adapt_more(const ht_adapt *a, uint32_t have, double chain)
+{
+    if (have >= reach(a)) return false;
+    const double cost = extra(a, have + 1) - extra(a, have) + a->draft_cost;
+    return chain * ht_adapt_chance(a, HT_ADAPT_ANY) > margin * cost;
+}
+
+bool ht_adapt_keep(const ht_adapt *a, uint32_t have, double chain)
+{
+    return chain > margin * (extra(a, have + 1) - extra(a, have));
+}
+
+/* ---- what a round taught ----------------------------------------------------------------------- */
+
+static void judge(ht_adapt *a, ht_adapt_source *s, double saved)
+{
+    s->saved[s->at] = saved;
+    s->at = (s->at + 1) % HT_ADAPT_WINDOW;
+    if (s->n < HT_ADAPT_WINDOW) s->n++;
+    double sum = 0;
+    for (uint32_t i = 0; i < s->n; i++) sum += s->saved[i];
+    if (s->n == HT_ADAPT_WINDOW && sum > 0) s->pause = PAUSE_FIRST;
+    if (sum >= 0 || (s->n < JUDGE_AFTER && sum > -loss_start)) return;
+    s->n = s->at = 0;
+    s->off_until = a->tokens + s->pause;
+    if (s->pause < PAUSE_LAST) s->pause *= 2;
+}
+
+int64_t ht_adapt_round_done(ht_adapt *a, const ht_adapt_round *r)
+{
+    const uint64_t unit = ht_adapt_unit(a);
+    const uint64_t all = r->verify_ns + r->draft_ns + r->sync_ns;
+    a->tokens += r->tokens;
+    a->since_plain++;
+    if (!unit) return 0;
+    const double step = (double)unit;
+    const double saved = r->tokens - (double)all / step;
+    if (r->drafted && r->drafted <= HT_ADAPT_MOST)
+        a->extra[r->drafted] =
+            blend(a->extra[r->drafted], (double)r->verify_ns / step - 1, row_least * r->drafted);
+    if (r->from == HT_ADAPT_MODEL && r->drafted)
+        a->draft_cost = blend(a->draft_cost, (double)r->draft_ns / step / r->drafted, 0);
+    if (r->sync_tokens > 1)
+        a->sync_cost = blend(a->sync_cost, (double)r->sync_ns / step / r->sync_tokens, 0);
+    const double judged = saved + (r->first ? (double)r->sync_ns / step : 0);
+    a->ledger += judged;
+    ht_adapt_source *s = &a->source[r->from];
+    const uint64_t before = s->off_until;
+    judge(a, s, judged);
+    /* A model that is off learns nothing meanwhile: it comes back with the chances it began with. */
+    if (s->off_until != before && r->from == HT_ADAPT_MODEL)
+        for (int c = HT_ADAPT_MATCHES; c < HT_ADAPT_CLASSES; c++) a->tested[c] = a->right[c] = 0;
+    return (int64_t)(r->tokens * unit) - (int64_t)all;
+}
