@@ -134,7 +134,7 @@ KERN vf plain_w(const int type, const uint8_t *w, uint32_t k, const uint32_t j, 
 /* ---- chains over at most CPU_KC columns, for `tiles` tiles and nt tokens ---------------------- */
 
 KERN void chain_plain(const int type, const int tiles, const int nt, const uint8_t *w, size_t tile_bytes,
-                     uint32_t kn, const float *x, size_t ldx, vf *acc)
+                      uint32_t kn, const float *x, size_t ldx, vf *acc)
 {
     uint32_t k = 0;
     for (; k + 4 <= kn; k += 4) {
@@ -165,13 +165,21 @@ UNROLL(8)
             }
 }
 
+/* ahead: where the bytes lie, from w, that the same tile slot reads after this chain. Decoding keeps the
+ * core's window so full that it sees only a few hundred bytes ahead: they are asked for here. */
 KERN void chain_block(const int type, const int tiles, const int nt, const uint8_t *w, size_t tile_bytes,
-                     uint32_t kn, const float *x, size_t ldx, vf *acc)
+                      size_t ahead, uint32_t kn, const float *x, size_t ldx, vf *acc)
 {
     _Alignas(64) scale_t g[4][GROUPS_MAX];
     const int gc = group_cols(type), sc = step_cols(type);
+    const size_t gb = col_off(type, CPU_KC) / (size_t)(CPU_KC / gc);
     for (int i = 0; i < tiles; i++) scales(type, w + tile_bytes * (size_t)i, kn, g[i]);
     for (uint32_t n = 0; n < kn / (uint32_t)gc; n++) {
+UNROLL(4)
+        for (int i = 0; i < tiles; i++)
+UNROLL(9)
+            for (size_t j = 0; j < gb; j += 64)
+                __builtin_prefetch(w + tile_bytes * (size_t)i + ahead + gb * n + j);
 UNROLL(1)
         for (int s = 0; s < gc / sc; s++) {
             lanes l[4][NV];
@@ -211,7 +219,10 @@ UNROLL(16)
         if (is_plain(type))
             chain_plain(type, tiles, nt, w + col_off(type, k0), tile_bytes, kn, x + k0, ldx, acc);
         else
-            chain_block(type, tiles, nt, w + col_off(type, k0), tile_bytes, kn, x + k0, ldx, acc);
+            chain_block(type, tiles, nt, w + col_off(type, k0), tile_bytes,
+                        k0 + CPU_KC < k ? col_off(type, CPU_KC)
+                                        : (size_t)tiles * tile_bytes - col_off(type, k0),
+                        kn, x + k0, ldx, acc);
 UNROLL(8)
         for (int i = 0; i < tiles; i++)
 UNROLL(8)

@@ -10,11 +10,13 @@
 
 void cpu__kern_avx512(cpu_kern *k, unsigned feat)
 {
-    (void)feat;
     cpu__mul_plain_avx512(k);
     cpu__mul_quant_avx512(k);
     cpu__mul_super_avx512(k);
     k->panel = panel_mul;
     k->nt_panel = CPU_PANEL_NT;
     k->level = "avx512";
+    if (!(feat & HT_CPU_VNNI)) return;
+    cpu__q8_vnni(k);
+    k->level = "avx512+vnni";
 }
