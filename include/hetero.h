@@ -176,6 +176,18 @@ typedef struct ht_token_event {
     const char *text; size_t len;    /* bytes now safe to show: whole code points, no stop prefix */
     float logprob;                   /* natural log, of the distribution before sampling */
 } ht_token_event;
+/* Guessing ahead, without loss: the tokens, log-probabilities and the end are those of a plain
+ * generation, whatever is guessed. Guesses are verified several rows a run; how many, and whether at
+ * all, follows from the measured gain. */
+typedef struct ht_speculation {
+    int lookup;                      /* guess from what the session itself has said               */
+    ht_session *draft;               /* a session of a draft model's engine, used for nothing else
+                                        meanwhile; NULL: none. Free it after the session it drafts
+                                        for. HT_EARG when the vocabularies differ */
+    uint32_t draft_max;              /* guesses of a round; 0: the most there can be, 15 */
+    uint32_t draft_min;              /* shorter drafts are not used */
+    int always;                      /* never switched off, always draft_max: tests, measurements */
+} ht_speculation;
 typedef struct ht_gen_params {
     uint32_t max_new;                /* 0: until the context ends */
     const ht_sampling *sampling;     /* NULL: defaults */
@@ -185,6 +197,7 @@ typedef struct ht_gen_params {
     int (*on_token)(void *user, const ht_token_event *); /* non-zero: cancel; NULL allowed */
     ht_progress_fn on_prefill;       /* tokens of the prompt done */
     void *user;
+    const ht_speculation *speculation; /* NULL: none */
 } ht_gen_params;
 typedef struct ht_gen_result {       /* zero it before; ht_gen_result_done() frees */
     char *text; size_t len;
@@ -206,6 +219,8 @@ HT_MUST_USE int ht_session_generate(ht_session *, const int32_t *ids, size_t n,
 typedef int (*ht_logits_fn)(void *user, uint32_t index, const float *logits, uint32_t n_vocab);
 HT_MUST_USE int ht_session_eval(ht_session *, const int32_t *ids, size_t n, const uint32_t *want,
                                 size_t n_want, ht_logits_fn, void *user, ht_err *);
+/* Whether draft's model may guess for target's: HT_EARG names both when their vocabularies differ. */
+HT_MUST_USE int ht_draft_check(const ht_engine *target, const ht_engine *draft, ht_err *);
 /* Any thread, and a signal handler: the running call returns within 50 ms, generate with 0,
  * HT_FINISH_CANCEL and what there is of the text, eval with HT_ECANCELLED. */
 void ht_cancel(ht_session *);

@@ -9,6 +9,7 @@
 #include "core/cpu.h"
 #include "core/hash.h"
 #include "core/json.h"
+#include "decode/adapt.h"
 #include "format/file.h"
 #include "kv/kv.h"
 #include "model/model.h"
@@ -96,8 +97,20 @@ typedef struct {
     const api__plan *plan;
     uint32_t pos0; /* first position written */
     uint64_t tokens, runs, ns;
+    uint64_t drafted, accepted; /* rows that were guesses, and of those the right ones */
     ht_run_stats sum;
 } api__segment;
+
+/* What guessing did in one call. */
+typedef struct {
+    bool on, lookup, always;
+    const uint8_t *draft; /* SHA-256 of the draft model; NULL: none */
+    uint32_t draft_max, draft_min;
+    uint64_t rounds, drafted[HT_ADAPT_SOURCES], accepted[HT_ADAPT_SOURCES];
+    uint64_t draft_ns;
+    int64_t saved_ns; /* against the measured plain steps; negative: lost */
+    ht_err failed;    /* why the draft model was given up; code 0: it was not */
+} api__spec_record;
 
 /* What a receipt says of one call; filled by session.c, written by receipt.c. */
 typedef struct {
@@ -113,6 +126,7 @@ typedef struct {
     bool sampled;         /* sampling and chain are valid */
     ht_sampling sampling; /* its pointers are NULL */
     char chain[400];
+    api__spec_record spec;
     size_t n_segments;
     api__segment segment[API_SEGMENTS];
 } api__record;
@@ -128,6 +142,8 @@ struct ht_session {
     uint32_t *want;  /* [ubatch] */
     atomic_int cancel;
     _Atomic(const api__plan *) running; /* what ht_cancel() must stop */
+    _Atomic(ht_session *) helper;       /* the draft session of the running call: it too */
+    ht_adapt adapt;                     /* what guessing is known to cost and bring here */
     api__record rec;
 };
 
@@ -175,6 +191,10 @@ HT_MUST_USE int api__run(ht_session *, int phase, const api__plan *, const int32
                          const uint32_t *want, uint32_t n_want, const float **logits, ht_err *);
 /* longrope: may positions of a sequence of `total` be short; see session.c. */
 bool api__is_long(const ht_spec *, uint64_t total);
+/* Cut the session to len after a run of this plan with `drafted` guesses, `accepted` of them right,
+ * and say so in the record. */
+HT_MUST_USE int api__roll_back(ht_session *, const api__plan *, uint32_t len, uint32_t drafted,
+                               uint32_t accepted, ht_err *);
 
 /* ---- receipt.c ---- */
 void api__record_begin(ht_session *, const char *call);

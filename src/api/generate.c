@@ -1,6 +1,6 @@
 /* generate.c - prompt in, tokens out: keep the common prefix, run the rest in chunks, then sample
  * and run one token at a time. Text leaves in whole code points and never as part of a stop. */
-#include "api/session.h"
+#include "api/speculate.h"
 #include "core/clock.h"
 #include "decode/sample.h"
 #include "decode/stop.h"
@@ -24,6 +24,8 @@ typedef struct {
     int32_t *out; /* [n_out] produced ids, capacity room                                      */
     uint32_t n_out;
     int finish;
+    api__spec *spec;    /* NULL: no guessing */
+    uint64_t caller_ns; /* spent in on_token */
 } gen;
 
 static const char *const default_breakers[] = {"\n", ":", "\"", "*"};
@@ -116,15 +118,17 @@ static void emit(gen *g, int32_t id, uint32_t pos, size_t mark, float logprob, b
                                .text = g->text.p ? g->text.p + mark : "",
                                .len = g->text.n - mark,
                                .logprob = logprob};
+    const uint64_t t0 = ht_now_ns();
     if (g->p->on_token(g->p->user, &ev)) *stop = true;
+    g->caller_ns += ht_now_ns() - t0;
 }
 
-/* Take one token: sample it, turn it into text, decide whether it ends the generation. */
-static int take(gen *g, const float *logits, ht_err *err)
+/* Take the token of position pos: sample it, turn it into text, decide whether it ends the
+ * generation. */
+static int take(gen *g, const float *logits, uint32_t pos, ht_err *err)
 {
     ht_session *s = g->s;
     const ht_engine *e = s->e;
-    uint32_t pos = ht_seq_len(s->seq);
     int32_t id = 0;
     float logprob = 0;
     HT_TRY(ht_sampler_draw(g->sampler, logits, s->hist, pos, pos, &id, &logprob, err));
@@ -150,19 +154,50 @@ static int take(gen *g, const float *logits, ht_err *err)
     return 0;
 }
 
-/* Sample from the prompt's logits, then one position at a time until something ends it. */
+/* Take tokens from position pos on from the logits of a run with k guesses, [k+1, vocab]: as long as
+ * the guess that a row was computed for is what was sampled, the next row is that of a plain step.
+ * Then the session is cut to the last token taken, where a plain step would have left it. */
+static int take_rows(gen *g, const api__plan *plan, const float *logits, uint32_t pos, uint32_t k,
+                     ht_err *err)
+{
+    ht_session *s = g->s;
+    const uint32_t before = g->n_out;
+    const uint64_t caller_ns = g->caller_ns;
+    uint32_t right = 0, i = 0;
+    int rc = 0;
+    for (;; i++) {
+        const int32_t guess = s->hist[pos + i];
+        rc = take(g, logits + (size_t)i * s->e->model->spec.vocab, pos + i, err);
+        if (rc) break;
+        const bool same = i < k && g->n_out == before + i + 1 && s->hist[pos + i] == guess;
+        right += same;
+        if (g->finish || !same) break;
+    }
+    if (k) {
+        const int cut = api__roll_back(s, plan, pos + i, k, right, rc ? NULL : err);
+        if (!rc) rc = cut;
+    }
+    if (g->spec && !rc) api__spec_done(g->spec, k, i + 1, right, g->caller_ns - caller_ns);
+    return rc;
+}
+
+/* Sample from the prompt's logits, then step by step until something ends it. */
 static int decode(gen *g, const float *logits, ht_err *err)
 {
     ht_session *s = g->s;
-    const api__plan *plan = NULL;
-    HT_TRY(take(g, logits, err));
+    const api__plan *one = NULL;
+    HT_TRY(take(g, logits, ht_seq_len(s->seq), err));
     if (g->finish) return 0;
-    HT_TRY(api__plan_get(s->e, API_DECODE, 1, 1, &plan, err));
+    HT_TRY(api__plan_get(s->e, API_DECODE, 1, 1, &one, err));
     while (!g->finish) {
         const uint32_t pos = ht_seq_len(s->seq);
-        s->want[0] = 0;
-        HT_TRY(api__run(s, API_DECODE, plan, s->hist + pos, 1, s->want, 1, &logits, err));
-        HT_TRY(take(g, logits, err));
+        uint32_t k = 0;
+        /* The last token needs no row of its own, so no guess reaches it. */
+        if (g->spec) HT_TRY(api__spec_draft(g->spec, g->room - g->n_out - 1, &k, err));
+        const api__plan *plan = k ? api__spec_plan(g->spec) : one;
+        for (uint32_t i = 0; i <= k; i++) s->want[i] = i;
+        HT_TRY(api__run(s, API_DECODE, plan, s->hist + pos, k + 1, s->want, k + 1, &logits, err));
+        HT_TRY(take_rows(g, plan, logits, pos + 1, k, err));
     }
     return 0;
 }
@@ -250,6 +285,7 @@ static int generate(gen *g, ht_arena *arena, const ht_sampling *sampling, ht_gen
     g->out = ht_mem_array(g->room, sizeof *g->out);
     if (!g->out) return HT_FAIL(err, HT_ENOMEM, "no memory for %u token ids", g->room);
     uint64_t cow = ht_pool_copied_bytes(s->e->pool);
+    HT_TRY(api__spec_begin(&g->spec, s, g->p->speculation, g->sampler, g->n + g->room, err));
     HT_TRY(phases(g, err));
     s->rec.cow_bytes = ht_pool_copied_bytes(s->e->pool) - cow;
     HT_TRY(record(g, sampling, err));
@@ -278,6 +314,7 @@ int ht_session_generate(ht_session *s, const int32_t *ids, size_t n, const ht_ge
     int rc = ht_arena_new(&arena, 0, err);
     if (!rc) rc = generate(&g, arena, p->sampling ? p->sampling : &defaults, res, err);
     if (rc) s->rec.status = "error";
+    api__spec_end(g.spec);
     ht_sampler_free(g.sampler);
     ht_stopper_free(g.stopper);
     ht_buf_done(&g.piece);

@@ -123,9 +123,29 @@ static void write_segment(ht_jw *w, const ht_engine *e, const api__segment *g)
     ht_jw_kuint(w, "firstPosition", g->pos0);
     ht_jw_kuint(w, "runs", g->runs);
     write_cost(w, g->tokens, g->sum.ns, &g->sum);
-    ht_jw_kuint(w, "drafted", 0);
-    ht_jw_kuint(w, "accepted", 0);
+    ht_jw_kuint(w, "drafted", g->drafted);
+    ht_jw_kuint(w, "accepted", g->accepted);
     ht_jw_kstr(w, "costSource", "unmeasured");
+    ht_jw_end(w, '}');
+}
+
+/* What guessing did in the decode phase, and with what. */
+static void write_speculation(ht_jw *w, const api__spec_record *r)
+{
+    ht_jw_obj(w);
+    ht_jw_kbool(w, "lookup", r->lookup);
+    if (r->draft) khex(w, "draftModelSha256", r->draft);
+    ht_jw_kuint(w, "draftMax", r->draft_max);
+    ht_jw_kuint(w, "draftMin", r->draft_min);
+    ht_jw_kstr(w, "mode", r->always ? "always" : "adaptive");
+    ht_jw_kuint(w, "rounds", r->rounds);
+    ht_jw_kuint(w, "lookupDrafted", r->drafted[HT_ADAPT_LOOKUP]);
+    ht_jw_kuint(w, "lookupAccepted", r->accepted[HT_ADAPT_LOOKUP]);
+    ht_jw_kuint(w, "modelDrafted", r->drafted[HT_ADAPT_MODEL]);
+    ht_jw_kuint(w, "modelAccepted", r->accepted[HT_ADAPT_MODEL]);
+    ht_jw_kuint(w, "draftNs", r->draft_ns);
+    ht_jw_kint(w, "millisecondsSaved", r->saved_ns / 1000000);
+    if (r->failed.code) ht_jw_kstr(w, "draftGivenUp", ht_code_name(r->failed.code));
     ht_jw_end(w, '}');
 }
 
@@ -136,7 +156,7 @@ static void write_phase(ht_jw *w, const ht_session *s, int phase)
     const api__phase *p = &e->phase[phase];
     const api__segment *last = NULL;
     ht_run_stats sum = {0};
-    uint64_t tokens = 0, dispatches = 0, barriers = 0;
+    uint64_t tokens = 0, dispatches = 0, barriers = 0, drafted = 0, accepted = 0;
     for (size_t i = 0; i < s->rec.n_segments; i++) {
         const api__segment *g = &s->rec.segment[i];
         if (g->phase != phase) continue;
@@ -147,6 +167,8 @@ static void write_phase(ht_jw *w, const ht_session *s, int phase)
         sum.flops += g->sum.flops;
         dispatches += g->sum.dispatches;
         barriers += g->sum.barriers;
+        drafted += g->drafted;
+        accepted += g->accepted;
         sum.host_copy_bytes += g->sum.host_copy_bytes;
         sum.device_copy_bytes += g->sum.device_copy_bytes;
     }
@@ -169,8 +191,12 @@ static void write_phase(ht_jw *w, const ht_session *s, int phase)
     ht_jw_kuint(w, "milliTokensPerSecond",
                 wall ? (uint64_t)((double)tokens * 1e12 / (double)wall + 0.5) : 0);
     ht_jw_kuint(w, "bytesPerToken", tokens ? sum.bytes / tokens : 0);
-    ht_jw_kuint(w, "drafted", 0);
-    ht_jw_kuint(w, "accepted", 0);
+    ht_jw_kuint(w, "drafted", drafted);
+    ht_jw_kuint(w, "accepted", accepted);
+    if (phase == API_DECODE && s->rec.spec.on) {
+        ht_jw_key(w, "speculation");
+        write_speculation(w, &s->rec.spec);
+    }
     ht_jw_kstr(w, "costSource", "unmeasured");
     ht_jw_key(w, "segments");
     ht_jw_arr(w);

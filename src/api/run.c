@@ -17,14 +17,21 @@ void api__leave(ht_engine *e)
     atomic_flag_clear_explicit(&e->busy, memory_order_release);
 }
 
-void ht_cancel(ht_session *s)
+static void stop(ht_session *s)
 {
-    if (!s) return;
     /* Flag first, then the plan: api__run publishes the plan first, then looks at the flag, so one
      * of the two sees the other. */
     atomic_store(&s->cancel, 1);
     const api__plan *p = atomic_load(&s->running);
     if (p) (void)p->be->cancel(p->plan); /* a plan that is not running has nothing to stop */
+}
+
+void ht_cancel(ht_session *s)
+{
+    if (!s) return;
+    stop(s);
+    ht_session *helper = atomic_load(&s->helper);
+    if (helper) stop(helper);
 }
 
 /* The record's entry for this phase and plan; the last one again when the table is full. */
@@ -107,4 +114,16 @@ int api__run(ht_session *s, int phase, const api__plan *p, const int32_t *ids, u
     (void)(ht_seq_truncate(s->seq, pos, NULL) == 0);
     if (rc == HT_EDEVICE) api__plan_drop(s->e, p);
     return rc;
+}
+
+int api__roll_back(ht_session *s, const api__plan *p, uint32_t len, uint32_t drafted,
+                   uint32_t accepted, ht_err *err)
+{
+    const uint32_t held = ht_seq_len(s->seq);
+    api__segment *g = segment_of(&s->rec, API_DECODE, p, held);
+    g->drafted += drafted;
+    g->accepted += accepted;
+    if (held == len) return 0;
+    g->tokens -= held - len; /* what stays counts; the bytes and operations were spent */
+    return ht_seq_truncate(s->seq, len, err);
 }

@@ -24,6 +24,7 @@ int api__session_make(ht_session **out, ht_engine *e, ht_err *err)
     if (s) {
         s->e = e;
         s->arena = arena;
+        ht_adapt_init(&s->adapt);
         s->hist = ht_arena_array(arena, (size_t)e->ctx + 1, sizeof *s->hist);
         s->pos = ht_arena_array(arena, e->ubatch, sizeof *s->pos);
         s->owner = ht_arena_array(arena, e->ubatch, sizeof *s->owner);

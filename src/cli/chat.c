@@ -21,6 +21,7 @@ typedef struct {
     ht_engine *engine;
     ht_session *session;
     cli__sampler sampler;
+    cli__spec spec;
     cli__chat_source chat;
     cli__edit *edit;
     char *system; /* owned or NULL                                              */
@@ -154,7 +155,8 @@ static int generate(work *w, const int32_t *ids, size_t n, ht_err *e)
                        .special = ht_opt_on(o, HT_OPT_SPECIAL),
                        .on_token = on_token,
                        .on_prefill = on_prefill,
-                       .user = w};
+                       .user = w,
+                       .speculation = w->spec.on ? &w->spec.p : NULL};
     p.n_stop = ht_opt_list(o, HT_OPT_STOP, &p.stop);
     cli__interrupt_clear();
     cli__watch(w->session);
@@ -444,6 +446,7 @@ static int run(work *w, ht_err *e)
     HT_TRY(cli__chat_source_open(c, ht_engine_template(w->engine), &w->chat, e));
     if (system) HT_TRY(set_text(&w->system, system, strlen(system), e));
     HT_TRY(ht_session_new(&w->session, w->engine, e));
+    HT_TRY(cli__spec_open(c, w->engine, &w->spec, e));
     HT_TRY(cli__edit_open(&w->edit, c, e));
     return converse(w, e);
 }
@@ -463,6 +466,7 @@ int cli__chat(cli__ctx *c, ht_err *e)
     ht_buf_done(&w.message);
     ht_session_free(w.session);
     cli__chat_source_done(&w.chat);
+    cli__spec_done(&w.spec);
     cli__sampler_done(&w.sampler);
     if (w.engine) ht_engine_close(w.engine);
     return rc;

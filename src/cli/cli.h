@@ -86,6 +86,17 @@ typedef struct {
     const char *kwargs;
     char *tools;                     /* owned or NULL                                              */
 } cli__chat_source;
+/* ---- speculate.c: guessing ahead ---- */
+typedef struct {
+    ht_speculation p;
+    ht_engine *engine;               /* of the draft model, or NULL                                */
+    bool on;
+} cli__spec;
+/* From the options: opens the draft model of -md and a session of it. */
+HT_MUST_USE int cli__spec_open(cli__ctx *, const ht_engine *target, cli__spec *, ht_err *);
+/* After the session that was generated with. */
+void cli__spec_done(cli__spec *);
+
 /* model_template: what the loaded engine carries, or NULL. HT_EUNSUPPORTED when there is none. */
 HT_MUST_USE int cli__chat_source_open(cli__ctx *, const char *model_template, cli__chat_source *,
                                       ht_err *);

@@ -131,6 +131,21 @@ static void say_phase(cli__ctx *c, const ht_json *p)
              cli__str(p, "decision", "?"), cli__str(p, "reason", "?"));
 }
 
+/* What guessing brought, of the decode phase's object. */
+static void say_guesses(cli__ctx *c, const ht_json *p)
+{
+    const ht_json *s = ht_json_get(p, "speculation");
+    if (!s) return;
+    cli__say(c, CLI_INFO,
+             "drafts   %.0f accepted of %.0f in %.0f rounds (lookup %.0f of %.0f); "
+             "about %.0f ms saved",
+             cli__num(p, "accepted", 0), cli__num(p, "drafted", 0), cli__num(s, "rounds", 0),
+             cli__num(s, "lookupAccepted", 0), cli__num(s, "lookupDrafted", 0),
+             cli__num(s, "millisecondsSaved", 0));
+    const char *lost = cli__str(s, "draftGivenUp", NULL);
+    if (lost) cli__say(c, CLI_WARN, "warning: the draft model failed (%s) and was left out", lost);
+}
+
 int cli__say_receipt(cli__ctx *c, const ht_session *session, const cli__sampler *sm, int finish,
                      ht_err *e)
 {
@@ -148,7 +163,7 @@ int cli__say_receipt(cli__ctx *c, const ht_session *session, const cli__sampler 
     if (!rc) rc = ht_json_parse(arena, json, strlen(json), 0, "receipt", &doc, e);
     const ht_json *phases = rc ? NULL : ht_json_get(doc, "phases");
     for (size_t i = 0; phases && phases->type == HT_JARR && i < phases->n; i++)
-        say_phase(c, &phases->at[i]);
+        say_phase(c, &phases->at[i]), say_guesses(c, &phases->at[i]);
     if (!rc)
         cli__say(c, CLI_INFO, "finish   %s; seed %llu%s",
                  finish >= 0 && finish <= HT_FINISH_CANCEL ? why[finish] : "?",

@@ -15,6 +15,7 @@ typedef struct {
     ht_engine *engine;
     ht_session *session;
     cli__sampler sampler;
+    cli__spec spec;
     cli__chat_source chat;
     char *text, *messages; /* what -p, -f or --messages gave                             */
     size_t text_n;
@@ -180,7 +181,8 @@ static int generate(work *w, ht_err *e)
                        .special = ht_opt_on(c->o, HT_OPT_SPECIAL),
                        .on_token = c->json ? NULL : on_token,
                        .on_prefill = on_prefill,
-                       .user = w};
+                       .user = w,
+                       .speculation = w->spec.on ? &w->spec.p : NULL};
     p.n_stop = ht_opt_list(c->o, HT_OPT_STOP, &stop);
     p.stop = stop;
     HT_TRY(check_room(w, p.max_new, e));
@@ -214,6 +216,7 @@ static int run(work *w, ht_err *e)
     if (ht_opt_given(c->o, HT_OPT_PRINT_CONFIG))
         return cli__print_config(c, w->engine, &w->sampler.s, e);
     HT_TRY(make_prompt(w, e));
+    HT_TRY(cli__spec_open(c, w->engine, &w->spec, e));
     return generate(w, e);
 }
 
@@ -223,6 +226,7 @@ int cli__run(cli__ctx *c, ht_err *e)
     int rc = run(&w, e);
     ht_gen_result_done(&w.result);
     ht_session_free(w.session);
+    cli__spec_done(&w.spec);
     cli__chat_source_done(&w.chat);
     cli__sampler_done(&w.sampler);
     ht_mem_free(w.text);

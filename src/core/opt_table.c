@@ -26,6 +26,8 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "model: a GGUF file (the first of its shards), a Hugging Face folder or a pack; may "
         "also be "
         "given as the first word"),
+    [HT_OPT_MODEL_DRAFT] = STR(MODEL, 1, C_GEN, "-md --model-draft", "FILE", NULL,
+        "small model with the same vocabulary that guesses ahead (lossless)"),
     [HT_OPT_PRE] = STR(MODEL, 0, C_PRE, "--pre --override-pre", "NAME", NULL,
         "use this pre-tokenizer (a tokenizer.ggml.pre name) instead of the file's"),
 
@@ -129,6 +131,17 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
     [HT_OPT_PRESENCE_PENALTY] = REAL(SAMPLE, C_GEN, "--presence-penalty", "0", -100, 100,
         "subtract X from the logits of recent tokens; 0: off"),
     [HT_OPT_FREQUENCY_PENALTY] = REAL(SAMPLE, C_GEN, "--frequency-penalty", "0", -100, 100,
+    [HT_OPT_LOOKUP] = FLAG(GENERATE, 1, C_GEN, "--lookup",
+        "guess ahead from what prompt and answer have said already (lossless); pays when text is "
+        "repeated, and switches itself off where it does not"),
+    [HT_OPT_NO_LOOKUP] = FLAG(GENERATE, 0, C_GEN, "--no-lookup",
+        "no --lookup, whatever the environment says"),
+    [HT_OPT_DRAFT_MAX] = INT(GENERATE, 1, C_GEN, "--draft-max --draft --draft-n", "15", 1, 15,
+        "guesses of one round at most; how many are made follows from the measured gain"),
+    [HT_OPT_DRAFT_MIN] = INT(GENERATE, 1, C_GEN, "--draft-min --draft-n-min", "0", 0, 15,
+        "do not use drafts with fewer guesses"),
+    [HT_OPT_DRAFT_ALWAYS] = FLAG(GENERATE, 0, C_GEN, "--draft-always",
+        "guess --draft-max tokens in every round, even where it costs time (for tests)"),
         "subtract X for each recent occurrence; 0: off"),
     [HT_OPT_DRY_MULTIPLIER] = REAL(SAMPLE, C_GEN, "--dry-multiplier", "0", 0, 100,
         "DRY: strength of the penalty on repeating a sequence; 0: off"),
