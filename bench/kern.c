@@ -25,11 +25,13 @@ typedef struct {
     const cpu_kern *k;
     int type;
     uint8_t *w;
-    size_t tile_bytes, bytes;        /* of a tile, of all tiles                                      */
+    size_t tile_bytes, bytes; /* of a tile, of all tiles                                      */
     uint32_t tiles;
     float *x, *y, *panel;
-    int8_t *q; float *d; int32_t *sum;
-    double read, fma;                /* bytes and operations a second of this machine, one thread     */
+    int8_t *q;
+    float *d;
+    int32_t *sum;
+    double read, fma; /* bytes and operations a second of this machine, one thread     */
 } bench;
 
 static uint64_t noise = 88172645463325252ULL;
@@ -108,7 +110,8 @@ static bool check(bench *b)
         ht_r16_row(b->type, b->w, CPU_LANES, COLS, r, row);
         for (uint32_t t = 0; t < MANY; t++) {
             float want = chain(row, b->x + (size_t)t * (COLS + 16));
-            ok = ok && b->y[t * CPU_LANES + r] == want && (t >= 5 || got[t * CPU_LANES + r] == want);
+            ok =
+                ok && b->y[t * CPU_LANES + r] == want && (t >= 5 || got[t * CPU_LANES + r] == want);
         }
     }
     if (!q8) return ok;
@@ -244,7 +247,8 @@ static void report_type(bench *b, size_t bytes)
         double panel5 = wb / least(b, do_panel5, WINDOWS);
         double hot = 8.0 * (double)b->tile_bytes / least(b, do_gemv_hot, WINDOWS * 10);
         double fill_f = flops / least(b, do_prefill, WINDOWS * 4);
-        printf("%-6s gemv %5.1f GB/s (%3.0f%%) in cache %5.1f | 5 tokens: rows %5.1f GB/s, panel %5.1f (%.2fx of one) | prefill "
+        printf("%-6s gemv %5.1f GB/s (%3.0f%%) in cache %5.1f | 5 tokens: rows %5.1f GB/s, panel "
+               "%5.1f (%.2fx of one) | prefill "
                "%5.1f GFLOP/s (%3.0f%%)",
                name, gemv, 1e11 * gemv / b->read, hot, rows5, panel5,
                gemv / (rows5 > panel5 ? rows5 : panel5), fill_f, 1e11 * fill_f / b->fma);
@@ -259,7 +263,8 @@ static void report_type(bench *b, size_t bytes)
 
 int main(int argc, char **argv)
 {
-    static const int types[] = {HT_F32, HT_F16, HT_BF16, HT_Q8_0, HT_Q4_0, HT_Q4_1, HT_Q4_K, HT_Q6_K};
+    static const int types[] = {HT_F32,  HT_F16,  HT_BF16, HT_Q8_0,
+                                HT_Q4_0, HT_Q4_1, HT_Q4_K, HT_Q6_K};
     size_t mib = argc > 1 ? strtoul(argv[1], NULL, 10) : 192;
     unsigned feat = ht_cpu_features();
     ht_read_rate read;
@@ -283,11 +288,12 @@ int main(int argc, char **argv)
     b.sum = ht_page_alloc(MANY * COLS / 32 * sizeof *b.sum);
     if (!b.x || !b.y || !b.panel || !b.q || !b.d || !b.sum) return 1;
     for (size_t i = 0; i < MANY * (COLS + 16); i++) b.x[i] = uniform();
-    printf("%s, level %s, one thread: read %.1f GB/s (%s), fma %.1f GFLOP/s", ht_cpu_name(), k.level,
-           read.bytes_per_s * 1e-9, read.kernel, fma.flops_per_s * 1e-9);
+    printf("%s, level %s, one thread: read %.1f GB/s (%s), fma %.1f GFLOP/s", ht_cpu_name(),
+           k.level, read.bytes_per_s * 1e-9, read.kernel, fma.flops_per_s * 1e-9);
 #if defined(__x86_64__)
     if (ht_cpu_features() & HT_CPU_AVX2)
-        printf(", maddubs+madd %.0f GOP/s, summed %.0f", maddubs_rate(0) * 1e-9, maddubs_rate(1) * 1e-9);
+        printf(", maddubs+madd %.0f GOP/s, summed %.0f", maddubs_rate(0) * 1e-9,
+               maddubs_rate(1) * 1e-9);
 #endif
     printf("\n");
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {

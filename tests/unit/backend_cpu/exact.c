@@ -190,6 +190,42 @@ T_CASE(cpu_exact, plain_equals_fused)
     }
 }
 
+/* Each span over several stages by itself, among plain ones, against plain ones alone. */
+static double only(void *user, const ht_cut *c)
+{
+    if (!strcmp(c->span->name, (const char *)user)) return 0.1;
+    return c->n == 1 && strstr(c->span->name, ".plain.") ? 1.0 : 1e9;
+}
+T_CASE(cpu_exact, every_fused_span)
+{
+    enum { ROWS = 33 };
+    int32_t t[ROWS];
+    uint32_t fused = 0;
+    small_shape h = small_llama;
+    small s;
+    h.qk_norm = h.bias = true;
+    small_new(&s, &h, HT_KV_F16, 64, 1);
+    float *want = logits_of(&s, "threads=1", HT_ACT_F32, ROWS, ROWS, true);
+    float *got = malloc((size_t)ROWS * s.model.spec.vocab * sizeof *got);
+    tokens(t, ROWS, s.model.spec.vocab, 9);
+    for (const ht_span *const *sp = ht_backend_cpu.spans; *sp; sp++) {
+        engine g;
+        uint32_t uses = 0;
+        if (strstr((*sp)->name, ".plain.")) continue;
+        engine_open_cost(&g, &s, "threads=2", HT_ACT_F32, ROWS, ROWS, only,
+                         (void *)(uintptr_t)(*sp)->name);
+        for (size_t i = 0; i < g.n_cuts; i++) uses += g.cut[i].span == *sp;
+        T_CHECK(uses >= 1, "%s is in no cover", (*sp)->name);
+        engine_eval(&g, &s, 0, t, ROWS, ROWS, got);
+        same_bits((*sp)->name, got, want, ROWS, s.model.spec.vocab);
+        engine_close(&g);
+        fused++;
+    }
+    T_TRUE(fused >= 4);
+    free(got), free(want);
+    small_free(&s);
+}
+
 T_CASE(cpu_exact, every_isa_gives_the_same_bits)
 {
     static const char *const isa[] = {"avx2", "avx512"};

@@ -186,6 +186,12 @@ static double prefer_plain(void *user, const ht_cut *c)
 void engine_open(engine *g, small *s, const char *opts, int act, uint32_t rows, uint32_t want,
                  bool plain)
 {
+    engine_open_cost(g, s, opts, act, rows, want, plain ? prefer_plain : NULL, NULL);
+}
+
+void engine_open_cost(engine *g, small *s, const char *opts, int act, uint32_t rows, uint32_t want,
+                      double (*cost)(void *, const ht_cut *), void *user)
+{
     ht_err e = {0};
     const ht_backend *be = &ht_backend_cpu;
     ht_bucket b = {.rows = (uint16_t)rows,
@@ -203,8 +209,7 @@ void engine_open(engine *g, small *s, const char *opts, int act, uint32_t rows, 
     g->cut = ht_arena_array(s->arena, g->n_tape, sizeof *g->cut);
     T_TRUE(g->tape && g->cut);
     (void)ht_tape(&s->model, g->tape, g->n_tape);
-    g->n_cuts = ht_cover(be, g->dev, &s->model, g->tape, g->n_tape, &b, plain ? prefer_plain : NULL,
-                         NULL, g->cut, &e);
+    g->n_cuts = ht_cover(be, g->dev, &s->model, g->tape, g->n_tape, &b, cost, user, g->cut, &e);
     T_CHECK(g->n_cuts > 0, "%s", e.msg);
     T_OK(be->plan(&g->plan, g->dev, &s->kv, g->tape, g->cut, g->n_cuts, &b, &e), e);
 }

@@ -38,6 +38,8 @@ typedef struct {
     size_t n_tape, n_cuts;
 } engine;
 /* plain: the cover of one-stage plain spans. */
+void engine_open_cost(engine *, small *, const char *opts, int act, uint32_t rows, uint32_t want,
+                      double (*cost)(void *, const ht_cut *), void *user);
 void engine_open(engine *, small *, const char *opts, int act, uint32_t rows, uint32_t want,
                  bool plain);
 void engine_close(engine *);

@@ -8,7 +8,10 @@
 /* The directory is compiled without VNNI: not every AVX-512 processor has it. */
 #define VNNI __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
 #define INL  static inline __attribute__((always_inline)) VNNI
-typedef struct { __m512i w[8]; __m512 d, m, sc0, sc1; } group16;
+typedef struct {
+    __m512i w[8];
+    __m512 d, m, sc0, sc1;
+} group16;
 
 INL __m512i load(const uint8_t *p)
 {
@@ -41,7 +44,8 @@ INL void nibble_lanes(const uint8_t *q, group16 *o)
 /* Bits n.. of v, masked. */
 INL __m512i field(__m512i v, uint32_t n, int mask)
 {
-    return _mm512_and_si512(_mm512_srl_epi32(v, _mm_cvtsi32_si128((int)n)), _mm512_set1_epi32(mask));
+    return _mm512_and_si512(_mm512_srl_epi32(v, _mm_cvtsi32_si128((int)n)),
+                            _mm512_set1_epi32(mask));
 }
 
 INL void group_q4_k(const uint8_t *w, uint32_t g, group16 *o)
@@ -49,12 +53,13 @@ INL void group_q4_k(const uint8_t *w, uint32_t g, group16 *o)
     const uint32_t j = g % 8;
     w += (size_t)2304 * (g / 8);
     __m512i s2 = load(w + 192);
-    __m512i sc = _mm512_or_si512(field(load(w + 64), 4 * j, 15),
-                                 _mm512_slli_epi32(field(s2, 2 * j, 3), 4));
+    __m512i sc =
+        _mm512_or_si512(field(load(w + 64), 4 * j, 15), _mm512_slli_epi32(field(s2, 2 * j, 3), 4));
     __m512i mn = _mm512_or_si512(field(load(w + 128), 4 * j, 15),
                                  _mm512_slli_epi32(field(s2, 16 + 2 * j, 3), 4));
     o->d = _mm512_mul_ps(half16(w), _mm512_cvtepi32_ps(sc));
-    o->m = _mm512_mul_ps(_mm512_sub_ps(_mm512_setzero_ps(), half16(w + 32)), _mm512_cvtepi32_ps(mn));
+    o->m =
+        _mm512_mul_ps(_mm512_sub_ps(_mm512_setzero_ps(), half16(w + 32)), _mm512_cvtepi32_ps(mn));
     nibble_lanes(w + 256 + 256 * j, o);
 }
 
@@ -70,7 +75,8 @@ INL void group_q6_k(const uint8_t *w, uint32_t g, group16 *o)
     for (int i = 0; i < 2; i++) {
         const uint8_t *q = w + 288 + 256 * j + 128 * i;
         __m512i a = load(q), b = load(q + 64), h = load(w + 288 + 2048 + 128 * j + 64 * i);
-        o->w[4 * i] = _mm512_or_si512(low_nibbles(a), _mm512_and_si512(_mm512_slli_epi16(h, 4), top));
+        o->w[4 * i] =
+            _mm512_or_si512(low_nibbles(a), _mm512_and_si512(_mm512_slli_epi16(h, 4), top));
         o->w[4 * i + 1] = _mm512_or_si512(low_nibbles(_mm512_srli_epi16(a, 4)),
                                           _mm512_and_si512(_mm512_slli_epi16(h, 2), top));
         o->w[4 * i + 2] = _mm512_or_si512(low_nibbles(b), _mm512_and_si512(h, top));
@@ -143,8 +149,8 @@ INL __m512 accumulate(const int type, const group16 *o, const cpu_q8 *x, size_t 
     return acc;
 }
 
-INL void tile(const int type, const uint8_t *w, uint32_t k, const cpu_q8 *x, uint32_t t0, uint32_t nt,
-              float *c)
+INL void tile(const int type, const uint8_t *w, uint32_t k, const cpu_q8 *x, uint32_t t0,
+              uint32_t nt, float *c)
 {
     group16 o;
     memset(c, 0, (size_t)nt * CPU_LANES * sizeof *c);
