@@ -33,9 +33,9 @@ static const char *const reason_names[HT_REASONS] = {"OK",
                                                      "NEGATIVE",
                                                      "NO_ENGINE",
                                                      "NOT_QUALIFIED"};
-static const char *const state_names[HT_STATES] = {"nominated", "candidate", "qualified",
+const char *const ht_state_names[HT_STATES + 1] = {"nominated", "candidate", "qualified",
                                                    "promoted",  "stale",     "quarantined",
-                                                   "negative",  "revoked"};
+                                                   "negative",  "revoked",   NULL};
 
 const char *ht_reason_name(int reason)
 {
@@ -44,13 +44,13 @@ const char *ht_reason_name(int reason)
 
 const char *ht_state_name(int state)
 {
-    return state >= 0 && state < HT_STATES ? state_names[state] : "?";
+    return state >= 0 && state < HT_STATES ? ht_state_names[state] : "?";
 }
 
 int ht_state_by_name(const char *name)
 {
     for (int i = 0; i < HT_STATES; i++)
-        if (strcmp(state_names[i], name) == 0) return i;
+        if (strcmp(ht_state_names[i], name) == 0) return i;
     return -1;
 }
 
@@ -112,6 +112,8 @@ static bool engine_exists(const ht_route_request *q, const char *name)
 /* Why an entry may not be used for this request, or HT_R_OK. */
 static int reject(const ht_route_entry *t, const ht_route_request *q)
 {
+    if (!t->scope.model_sha)
+        return t->checks; /* its papers were so bad that not even this is known */
     int r = identity_reason(&t->scope, &q->want[t->scope.phase]);
     if (r == HT_R_OK) r = bucket_reason(&t->scope, q);
     if (r != HT_R_OK) return r;

@@ -1,0 +1,227 @@
+/* promote.c - promotions: a bundle verified on this machine, signed by two keys. The statement is
+ * shaped on SLSA's verification summary: who verified what, when, by which policy, from which inputs. */
+#include "route/files.h"
+#include <string.h>
+
+static const ht_field scope_entry_fields[] = {
+    {.key = "scope", .type = HT_S_OBJ},
+    {.key = "scopeSha256", .type = HT_S_SHA256},
+    {0},
+};
+static const ht_field verifier_fields[] = {
+    {.key = "id", .type = HT_S_STR},
+    {0},
+};
+static const ht_field promotion_fields[] = {
+    {.key = "bundleId", .type = HT_S_SHA256},
+    {.key = "costmapSha256", .type = HT_S_SHA256},
+    {.key = "entries", .type = HT_S_ARR, .item = HT_S_OBJ, .sub = scope_entry_fields},
+    {.key = "fixture", .type = HT_S_BOOL},
+    {.key = "measuredUtc", .type = HT_S_UTC},
+    {.key = "policySha256", .type = HT_S_SHA256},
+    {.key = "stateSha256", .type = HT_S_SHA256},
+    {.key = "statementSha256", .type = HT_S_SHA256},
+    {.key = "timeVerified", .type = HT_S_UTC},
+    {.key = "verificationResult", .type = HT_S_STR},
+    {.key = "verifier", .type = HT_S_OBJ, .sub = verifier_fields},
+    {0},
+};
+
+int route__promotion_check(const ht_json *predicate, ht_err *e)
+{
+    HT_TRY(ht_schema_check(predicate, promotion_fields, "hetero/promotion/1", "promotion", e));
+    if (strcmp(ht_json_get(predicate, "verificationResult")->s, "PASSED") == 0) return 0;
+    return HT_FAIL(e, HT_EGATE, "promotion: verificationResult is not PASSED");
+}
+
+static const char *costmap_sha(const ht_verified *v)
+{
+    return ht_manifest_find(&v->out, "costmap.json")->sha256;
+}
+
+static int write_payload(const ht_store *s, const ht_verified *v, ht_buf *out, ht_err *e)
+{
+    char measured[21], now[21];
+    ht_jw w;
+    ht_utc_format(v->evidence.design.started_unix, measured);
+    ht_utc_format(s->now_unix, now);
+    ht_jw_init(&w, out, HT_JSON_CANON);
+    ht_jw_obj(&w);
+    ht_jw_kstr(&w, "_type", HT_INTOTO_TYPE);
+    ht_jw_key(&w, "predicate");
+    ht_jw_obj(&w);
+    ht_jw_kstr(&w, "bundleId", v->id);
+    ht_jw_kstr(&w, "costmapSha256", costmap_sha(v));
+    ht_jw_key(&w, "entries");
+    ht_jw_arr(&w);
+    for (size_t i = 0; i < v->evidence.design.n_cells; i++) {
+        const ht_cell *c = &v->evidence.design.cell[i];
+        ht_buf b;
+        if (v->analysis.cell[i].cls != HT_QUALIFIED) continue;
+        ht_buf_init(&b, 1 << 16);
+        int rc = ht_scope_write(&c->scope, &b, e);
+        ht_jw_obj(&w);
+        ht_jw_key(&w, "scope");
+        if (rc == 0) ht_jw_raw(&w, b.p, b.n);
+        ht_jw_kstr(&w, "scopeSha256", c->scope_sha);
+        ht_jw_end(&w, '}');
+        ht_buf_done(&b);
+        if (rc) return rc;
+    }
+    ht_jw_end(&w, ']');
+    ht_jw_kbool(&w, "fixture", !v->analysis.production_eligible);
+    ht_jw_kstr(&w, "measuredUtc", measured);
+    ht_jw_kstr(&w, "policySha256", s->policy.sha256);
+    ht_jw_kstr(&w, "schema", "hetero/promotion/1");
+    ht_jw_kstr(&w, "stateSha256", v->evidence.state_sha);
+    ht_jw_kstr(&w, "statementSha256", v->statement_sha);
+    ht_jw_kstr(&w, "timeVerified", now);
+    ht_jw_kstr(&w, "verificationResult", "PASSED");
+    ht_jw_key(&w, "verifier");
+    ht_jw_obj(&w);
+    ht_jw_kstr(&w, "id", "urn:hetero:verifier:1");
+    ht_jw_end(&w, '}');
+    ht_jw_end(&w, '}');
+    ht_jw_kstr(&w, "predicateType", HT_PRED_PROMOTION);
+    ht_jw_key(&w, "subject");
+    ht_jw_arr(&w);
+    ht_jw_obj(&w);
+    ht_jw_key(&w, "digest");
+    ht_jw_obj(&w);
+    ht_jw_kstr(&w, "sha256", v->id);
+    ht_jw_end(&w, '}');
+    ht_jw_kstr(&w, "name", "bundle");
+    ht_jw_end(&w, '}');
+    ht_jw_end(&w, ']');
+    ht_jw_end(&w, '}');
+    return ht_buf_ok(out, "promotion", e);
+}
+
+/* Why this bundle may not be promoted here, though it verifies. */
+static int admissible(const ht_store *s, const ht_verified *v, ht_err *e)
+{
+    if (strcmp(v->evidence.policy.sha256, s->policy.sha256) != 0)
+        return HT_FAIL(
+            e, HT_EGATE,
+            "OTHER_POLICY: the bundle was judged by policy %s, the one in force is %s; a "
+            "bundle is not judged again",
+            v->evidence.policy.id, s->policy.id);
+    if (v->analysis.n_qualified == 0)
+        return HT_FAIL(e, HT_EGATE, "NOT_QUALIFIED: the verdict is %s",
+                       ht_class_names[v->analysis.cls]);
+    if (!v->analysis.production_eligible && !s->policy.fixture)
+        return HT_FAIL(e, HT_EGATE,
+                       "NOT_PRODUCTION: the bundle is synthetic, or its build was dirty");
+    if (ht_index_tomb(&s->index, v->id))
+        return HT_FAIL(e, HT_EGATE, "TOMBSTONED: the bundle was revoked: %.100s",
+                       ht_index_tomb(&s->index, v->id)->reason);
+    return 0;
+}
+
+/* Is the payload that was signed before about this bundle, judged as now? */
+static bool same_promotion(const ht_store *s, const ht_verified *v, const ht_json *p)
+{
+    return strcmp(ht_json_get(p, "bundleId")->s, v->id) == 0 &&
+           strcmp(ht_json_get(p, "policySha256")->s, s->policy.sha256) == 0 &&
+           strcmp(ht_json_get(p, "costmapSha256")->s, costmap_sha(v)) == 0 &&
+           strcmp(ht_json_get(p, "statementSha256")->s, v->statement_sha) == 0;
+}
+
+/* Sign the pending payload, or a new one, and append to the signatures that are there. */
+static int sign(ht_store *s, const ht_verified *v, const char *path, const ht_key *const *keys,
+                size_t n, ht_buf *env, ht_err *e)
+{
+    ht_buf body;
+    const char *old = NULL;
+    uint64_t n_old = 0;
+    int rc = 0;
+    ht_buf_init(&body, HT_STORE_FILE);
+    if (route__exists(s->dir, path)) {
+        ht_dsse d;
+        ht_json *j;
+        rc = ht_read_under(s->a, s->dir, path, HT_STORE_FILE, &old, &n_old, e);
+        if (rc == 0) rc = ht_dsse_parse(s->a, old, n_old, &d, e);
+        if (rc == 0)
+            rc = ht_json_parse(s->a, (const char *)d.payload, d.n, HT_JSON_CANON, path, &j, e);
+        if (rc == 0) rc = route__promotion_check(ht_json_get(j, "predicate"), e);
+        if (rc == 0 && !same_promotion(s, v, ht_json_get(j, "predicate"))) old = NULL;
+        else if (rc == 0) ht_buf_add(&body, d.payload, d.n);
+    }
+    if (rc == 0 && !old) rc = write_payload(s, v, &body, e);
+    if (rc == 0) rc = ht_dsse_sign(body.p, body.n, HT_PAYLOAD_TYPE, keys, n, env, e);
+    if (rc == 0 && old) { /* {..."signatures":[OLD]} + {..."signatures":[NEW]} -> [OLD,NEW] */
+        static const char mark[] = "\"signatures\":[";
+        const char *added = strstr(env->p, mark) + sizeof mark - 1;
+        char *text = ht_arena_printf(s->a, "%.*s,%s", (int)(n_old - 2), old, added);
+        if (!text) rc = HT_FAIL(e, HT_ENOMEM, "promotion: no memory");
+        ht_buf_clear(env);
+        if (text) ht_buf_str(env, text);
+    }
+    if (rc == 0) rc = ht_buf_ok(env, "promotion", e);
+    ht_buf_done(&body);
+    return rc;
+}
+
+static int keep_files(const ht_store *s, const ht_verified *v, const char *bundle_dir, ht_err *e)
+{
+    static const char *const name[] = {"statement.dsse.json", "costmap.json"};
+    for (int i = 0; i < 2; i++) {
+        const char *text, *to = ht_arena_printf(s->a, "bundles/%s/%s", v->id, name[i]);
+        uint64_t n;
+        if (!to) return HT_FAIL(e, HT_ENOMEM, "promotion: no memory");
+        HT_TRY(ht_read_under(s->a, bundle_dir, name[i], HT_STORE_FILE, &text, &n, e));
+        HT_TRY(route__put(s->dir, to, text, n, e));
+    }
+    return 0;
+}
+
+static int admit(ht_store *s, const ht_verified *v, const ht_dsse *d, const ht_key *const *keys,
+                 size_t n_keys, ht_err *e)
+{
+    uint8_t digest[HT_SHA256_BYTES];
+    ht_index_entry *add = ht_arena_array(s->a, v->evidence.design.n_cells, sizeof *add);
+    size_t n = 0;
+    if (!add) return HT_FAIL(e, HT_ENOMEM, "promotion: no memory");
+    HT_TRY(ht_sha256_of(d->payload, d->n, digest, e));
+    for (size_t i = 0; i < v->evidence.design.n_cells; i++) {
+        if (v->analysis.cell[i].cls != HT_QUALIFIED) continue;
+        ht_index_entry *t = &add[n++];
+        t->state = HT_ST_PROMOTED;
+        memcpy(t->scope_sha, v->evidence.design.cell[i].scope_sha, HT_SHA256_HEX);
+        memcpy(t->bundle_id, v->id, HT_SHA256_HEX);
+        memcpy(t->costmap_sha, costmap_sha(v), HT_SHA256_HEX);
+        ht_hex(digest, sizeof digest, t->promotion_sha);
+    }
+    return route__admit(s, add, n, keys, n_keys, e);
+}
+
+int ht_store_promote(ht_store *s, const char *bundle_dir, const ht_key *const *keys, size_t n_keys,
+                     char id[HT_SHA256_HEX], ht_err *e)
+{
+    ht_verified v;
+    ht_dsse d;
+    ht_buf env;
+    size_t n;
+    HT_TRY(ht_bundle_verify(s->a, bundle_dir, &s->trust, s->now_unix, &v, e));
+    memcpy(id, v.id, HT_SHA256_HEX);
+    HT_TRY(admissible(s, &v, e));
+    const ht_key **signer = route__with_role(s, HT_ROLE_PROMOTE, keys, n_keys, &n);
+    const char *path = ht_arena_printf(s->a, "bundles/%s/promotion.dsse.json", v.id);
+    if (!signer || !path) return HT_FAIL(e, HT_ENOMEM, "promotion: no memory");
+    if (n == 0) return HT_FAIL(e, HT_EGATE, "BAD_SIGNATURE: none of the keys has the role promote");
+    ht_buf_init(&env, HT_STORE_FILE);
+    int rc = sign(s, &v, path, signer, n, &env, e);
+    if (rc == 0) rc = keep_files(s, &v, bundle_dir, e);
+    if (rc == 0) rc = route__put(s->dir, path, env.p, env.n, e);
+    if (rc == 0) rc = ht_dsse_parse(s->a, env.p, env.n, &d, e);
+    ht_buf_done(&env);
+    if (rc) return rc;
+    ht_err why = {0};
+    if (ht_trust_check(&s->trust, &d, HT_ROLE_PROMOTE, HT_PAYLOAD_TYPE, s->now_unix, &why))
+        return HT_FAIL(
+            e, HT_EGATE,
+            "PENDING_SIGNATURE: signed, but %.80s; the holder of another key runs the same "
+            "command",
+            why.msg);
+    return admit(s, &v, &d, keys, n_keys, e);
+}

@@ -1,0 +1,245 @@
+/* store.c - opening a store and changing its index; loading rows for the planner is routes.c. */
+#include "route/store.h"
+#include "route/files.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char zeros[HT_SHA256_HEX] =
+    "0000000000000000000000000000000000000000000000000000000000000000";
+
+const char *route__path(const ht_store *s, const char *a, const char *b)
+{
+    return ht_arena_printf(s->a, "%s%s%s", a, b ? "/" : "", b ? b : "");
+}
+
+bool route__exists(const char *dir, const char *path)
+{
+    struct stat st;
+    char full[4096];
+    int n = snprintf(full, sizeof full, "%s/%s", dir, path);
+    return n > 0 && (size_t)n < sizeof full && lstat(full, &st) == 0;
+}
+
+static int make_dirs(char *full, size_t from, ht_err *e)
+{
+    for (char *p = full + from; (p = strchr(p, '/')); p++) {
+        *p = 0;
+        int rc = mkdir(full, 0755), why = errno;
+        if (rc != 0 && why != EEXIST) return HT_FAIL(e, HT_EIO, "%s: %s", full, strerror(why));
+        *p = '/';
+    }
+    return 0;
+}
+
+int route__put(const char *dir, const char *path, const void *data, size_t n, ht_err *e)
+{
+    char full[4096], part[4200];
+    int k = snprintf(full, sizeof full, "%s/%s", dir, path);
+    if (k < 0 || (size_t)k >= sizeof full) return HT_FAIL(e, HT_EARG, "path %s is too long", dir);
+    HT_TRY(make_dirs(full, 1, e));
+    snprintf(part, sizeof part, "%s.%ld", full, (long)getpid());
+    FILE *f = fopen(part, "wxe");
+    if (!f) return HT_FAIL(e, HT_EIO, "%s: %s", part, strerror(errno));
+    bool good = fwrite(data, 1, n, f) == n && fflush(f) == 0 && fsync(fileno(f)) == 0;
+    good = fclose(f) == 0 && good && rename(part, full) == 0; /* readers see the old or the new */
+    if (good) return 0;
+    int why = errno;
+    unlink(part);
+    return HT_FAIL(e, HT_EIO, "%s: %s", full, strerror(why));
+}
+
+int ht_store_init(const char *dir, const ht_trust *t, const char *policy, ht_err *e)
+{
+    ht_buf b;
+    if (route__exists(dir, "trust.json"))
+        return HT_FAIL(e, HT_EARG, "%s has a trust.json already; choose another --store", dir);
+    ht_buf_init(&b, HT_STORE_FILE);
+    int rc = ht_trust_write(t, &b, e);
+    if (rc == 0) rc = route__put(dir, "trust.json", b.p, b.n, e);
+    if (rc == 0 && policy) rc = route__put(dir, "policy.json", policy, strlen(policy), e);
+    ht_buf_done(&b);
+    return rc;
+}
+
+static int load_index(ht_store *s, ht_err *e)
+{
+    const char *text;
+    uint64_t n;
+    ht_dsse env;
+    ht_highwater high = {0};
+    if (route__exists(s->dir, "highwater.json")) {
+        HT_TRY(ht_read_under(s->a, s->dir, "highwater.json", HT_STORE_FILE, &text, &n, e));
+        HT_TRY(ht_highwater_parse(s->a, text, n, &high, e));
+    }
+    if (!route__exists(s->dir, "index.dsse.json")) {
+        if (high.version == 0) return 0;
+        return HT_FAIL(e, HT_EGATE, "INDEX_REPLAYED: the index of version %llu is gone",
+                       (unsigned long long)high.version);
+    }
+    HT_TRY(ht_read_under(s->a, s->dir, "index.dsse.json", HT_STORE_FILE, &text, &n, e));
+    HT_TRY(ht_dsse_parse(s->a, text, n, &env, e));
+    HT_TRY(ht_trust_check(&s->trust, &env, HT_ROLE_INDEX, HT_INDEX_TYPE, s->now_unix, e));
+    HT_TRY(ht_index_parse(s->a, (const char *)env.payload, env.n, &s->index, e));
+    HT_TRY(ht_index_check(&s->index, &high, s->now_unix, e));
+    s->has_index = true;
+    if (s->index.version == high.version) return 0;
+    ht_buf b;
+    ht_buf_init(&b, HT_STORE_FILE);
+    int rc = ht_highwater_write(&s->index, &b, e);
+    if (rc == 0) rc = route__put(s->dir, "highwater.json", b.p, b.n, e);
+    ht_buf_done(&b);
+    return rc;
+}
+
+int ht_store_open(ht_arena *a, const char *dir, int64_t now, ht_store *s, ht_err *e)
+{
+    const char *text;
+    uint64_t n;
+    *s = (ht_store){.a = a, .dir = dir, .now_unix = now};
+    if (!route__exists(dir, "trust.json"))
+        return HT_FAIL(e, HT_EIO, "%s has no trust.json; make one with: hetero keys init", dir);
+    HT_TRY(ht_read_under(a, dir, "trust.json", HT_STORE_FILE, &text, &n, e));
+    HT_TRY(ht_trust_parse(a, text, n, &s->trust, e));
+    if (route__exists(dir, "policy.json")) {
+        HT_TRY(ht_read_under(a, dir, "policy.json", HT_STORE_FILE, &text, &n, e));
+    } else {
+        text = ht_policy_default;
+        n = strlen(text);
+    }
+    HT_TRY(ht_policy_parse(a, text, n, &s->policy, e));
+    return load_index(s, e);
+}
+
+/* ---- a new index ------------------------------------------------------------------------------- */
+
+/* The keys that hold a role, in their order; *n of them. */
+const ht_key **route__with_role(ht_store *s, enum ht_role role, const ht_key *const *keys,
+                                size_t n_keys, size_t *n)
+{
+    const ht_key **out = ht_arena_array(s->a, n_keys + 1, sizeof *out);
+    *n = 0;
+    for (size_t i = 0; out && i < n_keys; i++) {
+        uint8_t pub[HT_ED25519_PUB];
+        ht_key_public(keys[i], pub);
+        for (size_t k = 0; k < s->trust.n_keys; k++)
+            if ((s->trust.key[k].roles >> role & 1) &&
+                memcmp(s->trust.key[k].pub, pub, sizeof pub) == 0)
+                out[(*n)++] = keys[i];
+    }
+    return out;
+}
+
+/* Sign `next` as the successor of the index in force, write it, open it again as any reader would. */
+static int publish(ht_store *s, ht_index *next, const ht_key *const *keys, size_t n_keys, ht_err *e)
+{
+    size_t n;
+    const ht_key **signer = route__with_role(s, HT_ROLE_INDEX, keys, n_keys, &n);
+    if (!signer) return HT_FAIL(e, HT_ENOMEM, "index: no memory");
+    if (n == 0)
+        return HT_FAIL(e, HT_EGATE,
+                       "BAD_SIGNATURE: none of the keys has the role index; name one "
+                       "with --key");
+    next->version = s->has_index ? s->index.version + 1 : 1;
+    memcpy(next->prev, s->has_index ? s->index.sha256 : zeros, HT_SHA256_HEX);
+    next->issued_unix = s->now_unix;
+    next->expires_unix = s->now_unix + (int64_t)HT_STORE_DAYS * 86400;
+    ht_index_sort(next);
+    ht_buf b, env;
+    ht_buf_init(&b, HT_STORE_FILE);
+    ht_buf_init(&env, HT_STORE_FILE);
+    int rc = ht_index_write(next, &b, e);
+    if (rc == 0) rc = ht_dsse_sign(b.p, b.n, HT_INDEX_TYPE, signer, n, &env, e);
+    if (rc == 0) rc = route__put(s->dir, "index.dsse.json", env.p, env.n, e);
+    ht_buf_done(&b);
+    ht_buf_done(&env);
+    return rc ? rc : load_index(s, e);
+}
+
+/* A copy of the index in force with room for more. */
+static int copy_index(ht_store *s, size_t more_entries, size_t more_tombs, ht_index *out, ht_err *e)
+{
+    *out = (ht_index){.n_entries = s->index.n_entries, .n_tombs = s->index.n_tombs};
+    out->entry = ht_arena_array(s->a, out->n_entries + more_entries, sizeof *out->entry);
+    out->tomb = ht_arena_array(s->a, out->n_tombs + more_tombs, sizeof *out->tomb);
+    if (!out->entry || !out->tomb) return HT_FAIL(e, HT_ENOMEM, "index: no memory");
+    if (out->n_entries) memcpy(out->entry, s->index.entry, out->n_entries * sizeof *out->entry);
+    if (out->n_tombs) memcpy(out->tomb, s->index.tomb, out->n_tombs * sizeof *out->tomb);
+    return 0;
+}
+
+int route__admit(ht_store *s, const ht_index_entry *add, size_t n, const ht_key *const *keys,
+                 size_t n_keys, ht_err *e)
+{
+    ht_index next;
+    HT_TRY(copy_index(s, n, 0, &next, e));
+    for (size_t i = 0; i < n; i++) {
+        size_t k = 0;
+        while (k < next.n_entries && (strcmp(next.entry[k].scope_sha, add[i].scope_sha) != 0 ||
+                                      strcmp(next.entry[k].bundle_id, add[i].bundle_id) != 0))
+            k++;
+        if (k < next.n_entries && next.entry[k].state == HT_ST_PROMOTED)
+            return HT_FAIL(e, HT_EGATE, "this bundle is promoted already");
+        if (k < next.n_entries)
+            return HT_FAIL(e, HT_EGATE, "a %s entry is restored by a new bundle only",
+                           ht_state_name(next.entry[k].state));
+        next.entry[next.n_entries] = add[i];
+        memcpy(next.entry[next.n_entries++].prev, zeros, sizeof zeros);
+    }
+    return publish(s, &next, keys, n_keys, e);
+}
+
+int ht_store_revoke(ht_store *s, const char *bundle_id, const char *reason,
+                    const ht_key *const *keys, size_t n_keys, ht_err *e)
+{
+    ht_index next;
+    if (ht_index_tomb(&s->index, bundle_id))
+        return HT_FAIL(e, HT_EARG, "bundle %.16s... is revoked already", bundle_id);
+    HT_TRY(copy_index(s, 0, 1, &next, e));
+    size_t kept = 0;
+    for (size_t i = 0; i < next.n_entries; i++) {
+        if (strcmp(next.entry[i].bundle_id, bundle_id) == 0) continue;
+        next.entry[kept++] = next.entry[i];
+    }
+    if (kept == next.n_entries)
+        return HT_FAIL(e, HT_EARG, "no route cites bundle %.16s...; hetero routes lists them",
+                       bundle_id);
+    next.n_entries = kept;
+    ht_tombstone *t = &next.tomb[next.n_tombs++];
+    memcpy(t->bundle_id, bundle_id, HT_SHA256_HEX);
+    t->reason = reason;
+    t->since = s->index.version + 1;
+    return publish(s, &next, keys, n_keys, e);
+}
+
+int ht_store_demote(ht_store *s, const char *bundle_id, int state, const ht_key *const *keys,
+                    size_t n_keys, ht_err *e)
+{
+    ht_index next;
+    size_t hit = 0;
+    HT_TRY(copy_index(s, 0, 0, &next, e));
+    for (size_t i = 0; i < next.n_entries; i++) {
+        ht_index_entry *t = &next.entry[i];
+        if (strcmp(t->bundle_id, bundle_id) != 0) continue;
+        /* Promotion takes two keys and a verified bundle: it is no demotion. */
+        if (state == HT_ST_PROMOTED || !ht_state_may(t->state, state))
+            return HT_FAIL(e, HT_EGATE, "a %s route cannot become %s", ht_state_name(t->state),
+                           ht_state_name(state));
+        HT_TRY(ht_index_entry_sha256(t, t->prev, e));
+        t->state = (uint8_t)state;
+        hit++;
+    }
+    if (!hit)
+        return HT_FAIL(e, HT_EARG, "no route cites bundle %.16s...; hetero routes lists them",
+                       bundle_id);
+    return publish(s, &next, keys, n_keys, e);
+}
+
+int ht_store_renew(ht_store *s, const ht_key *const *keys, size_t n_keys, ht_err *e)
+{
+    ht_index next;
+    HT_TRY(copy_index(s, 0, 0, &next, e));
+    return publish(s, &next, keys, n_keys, e);
+}

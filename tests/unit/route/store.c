@@ -1,0 +1,257 @@
+/* store.c - promotion, index and loading: what is admitted, by whom, and what an old or edited index
+ * meets (evidence.md 8, Time 35, Trust 36-39). */
+#include "route/store.h"
+#include "../evid/fixture.h"
+#include <unistd.h>
+
+typedef struct {
+    fx f;
+    ht_trust t;
+    const char *store, *bundle;
+    char id[HT_SHA256_HEX];
+    ht_key *k[8];
+} world;
+
+static void begin(world *w)
+{
+    ht_err e = {0};
+    fx_init(&w->f);
+    fx_build(&w->f);
+    fx_trust(&w->f, &w->t);
+    w->store = fx_fmt(&w->f, "%s/store", t_tmp());
+    w->bundle = fx_fmt(&w->f, "%s/bundle", t_tmp());
+    fx_seal(&w->f, w->bundle, w->id);
+    for (uint8_t i = 1; i < 8; i++) w->k[i] = fx_key(i);
+    T_OK(ht_store_init(w->store, &w->t, fx_policy(&w->f), &e), e);
+    T_CHECK(ht_store_init(w->store, &w->t, NULL, &e) == HT_EARG, "a store is made twice");
+}
+
+static void end(world *w)
+{
+    for (int i = 1; i < 8; i++) ht_key_free(w->k[i]);
+    fx_done(&w->f);
+}
+
+static int open_at(world *w, ht_store *s, int64_t now, ht_err *e)
+{
+    return ht_store_open(w->f.a, w->store, now, s, e);
+}
+
+static int promote(world *w, const int *keys, size_t n, ht_err *e)
+{
+    ht_store s;
+    const ht_key *list[4];
+    char id[HT_SHA256_HEX];
+    for (size_t i = 0; i < n; i++) list[i] = w->k[keys[i]];
+    HT_TRY(open_at(w, &s, FX_NOW, e));
+    return ht_store_promote(&s, w->bundle, list, n, id, e);
+}
+
+/* Rows as the planner sees them. */
+static size_t rows(world *w, ht_route_entry **t)
+{
+    ht_store s;
+    ht_route_edge *edge;
+    size_t n, n_edges;
+    ht_err e = {0};
+    T_OK(open_at(w, &s, FX_NOW, &e), e);
+    T_OK(ht_store_routes(&s, FX_SHA("0"), t, &n, &edge, &n_edges, &e), e);
+    return n;
+}
+
+T_CASE(store, promotion_takes_two_keys)
+{
+    world w;
+    ht_err e = {0};
+    ht_route_entry *t;
+    begin(&w);
+    T_EQ_INT(rows(&w, &t), 0);
+    T_ERR(promote(&w, (int[]){1, 4}, 2, &e), HT_EGATE, e,
+          "role promote"); /* bench cannot promote */
+    T_ERR(promote(&w, (int[]){2}, 1, &e), HT_EGATE, e, "PENDING_SIGNATURE");
+    T_EQ_INT(rows(&w, &t), 0);
+    T_ERR(promote(&w, (int[]){2, 4}, 2, &e), HT_EGATE, e,
+          "PENDING_SIGNATURE"); /* the same key again */
+    T_ERR(promote(&w, (int[]){3}, 1, &e), HT_EGATE, e, "role index");
+    T_OK(promote(&w, (int[]){3, 4}, 2, &e), e);
+    T_EQ_INT(rows(&w, &t), 2);
+    for (int i = 0; i < 2; i++) {
+        T_EQ_STR(ht_reason_name(t[i].checks), "OK");
+        T_EQ_INT(t[i].state, HT_ST_PROMOTED);
+        T_EQ_STR(t[i].bundle_id, w.id);
+        T_CHECK(t[i].p50_ucb_ns > 0 && t[i].ref_lcb_ns > t[i].p50_ucb_ns, "costs");
+        T_EQ_INT(t[i].mem_peak, 1048576);
+        T_EQ_STR(t[i].scope.backend, "cpu;threads=2");
+        T_EQ_STR(t[i].scope.model_sha, FX_SHA("1"));
+    }
+    T_ERR(promote(&w, (int[]){2, 3, 4}, 3, &e), HT_EGATE, e, "promoted already");
+    end(&w);
+}
+
+T_CASE(store, other_policy_and_production)
+{
+    world w;
+    ht_err e = {0};
+    begin(&w);
+    unlink(fx_fmt(&w.f, "%s/policy.json", w.store)); /* the default policy is in force */
+    T_ERR(promote(&w, (int[]){2, 3, 4}, 3, &e), HT_EGATE, e, "OTHER_POLICY");
+    end(&w);
+    fx_init(&w.f); /* a bundle that did not qualify */
+    fx_trust(&w.f, &w.t);
+    w.f.gain_ppm = 1000000;
+    fx_build(&w.f);
+    w.bundle = fx_fmt(&w.f, "%s/slow", t_tmp());
+    w.store = fx_fmt(&w.f, "%s/store2", t_tmp());
+    fx_seal(&w.f, w.bundle, w.id);
+    for (uint8_t i = 1; i < 8; i++) w.k[i] = fx_key(i);
+    T_OK(ht_store_init(w.store, &w.t, fx_policy(&w.f), &e), e);
+    T_ERR(promote(&w, (int[]){2, 3, 4}, 3, &e), HT_EGATE, e, "NOT_QUALIFIED");
+    end(&w);
+}
+
+/* Revocation is absence and a tombstone; the past does not come back. */
+T_CASE(store, revoke_and_replay)
+{
+    world w;
+    ht_store s;
+    ht_err e = {0};
+    ht_route_entry *t;
+    size_t n1, n2;
+    begin(&w);
+    T_OK(promote(&w, (int[]){2, 3, 4}, 3, &e), e);
+    const char *path = fx_fmt(&w.f, "%s/index.dsse.json", w.store);
+    char *first = t_slurp(path, &n1);
+    T_OK(open_at(&w, &s, FX_NOW, &e), e);
+    const ht_key *index[1] = {w.k[4]}, *bench[1] = {w.k[1]};
+    T_ERR(ht_store_revoke(&s, w.id, "wrong", bench, 1, &e), HT_EGATE, e, "role index");
+    T_ERR(ht_store_revoke(&s, FX_SHA("9"), "wrong", index, 1, &e), HT_EARG, e, "no route cites");
+    T_OK(ht_store_revoke(&s, w.id, "a fault", index, 1, &e), e);
+    T_EQ_INT(rows(&w, &t), 0);
+    char *second = t_slurp(path, &n2);
+    t_spit(path, first, n1); /* the index from before */
+    T_ERR(open_at(&w, &s, FX_NOW, &e), HT_EGATE, e, "INDEX_REPLAYED");
+    T_EQ_INT(unlink(path), 0); /* no index at all */
+    T_ERR(open_at(&w, &s, FX_NOW, &e), HT_EGATE, e, "INDEX_REPLAYED");
+    t_spit(path, second, n2);
+    T_OK(open_at(&w, &s, FX_NOW, &e), e);
+    T_ERR(promote(&w, (int[]){2, 3, 4}, 3, &e), HT_EGATE, e, "TOMBSTONED");
+    T_ERR(open_at(&w, &s, FX_NOW + 40 * 86400, &e), HT_EGATE, e, "INDEX_EXPIRED");
+    T_ERR(open_at(&w, &s, FX_NOW - 86400, &e), HT_EGATE, e, "INDEX_NOT_YET_VALID");
+    T_OK(open_at(&w, &s, FX_NOW, &e), e);
+    T_OK(ht_store_renew(&s, index, 1, &e), e);
+    T_EQ_INT(s.index.version, 3);
+    T_TRUE(ht_index_tomb(&s.index, w.id) != NULL);
+    free(first);
+    free(second);
+    end(&w);
+}
+
+/* Every bit of the index, and the papers behind an entry. */
+T_CASE_SECONDS(store, damage, 120)
+{
+    world w;
+    ht_store s;
+    ht_err e = {0};
+    ht_route_entry *t;
+    size_t n;
+    begin(&w);
+    T_OK(promote(&w, (int[]){2, 3, 4}, 3, &e), e);
+    const char *path = fx_fmt(&w.f, "%s/index.dsse.json", w.store);
+    char *text = t_slurp(path, &n);
+    for (size_t i = 0; i < n; i += 1 + n / 300) {
+        text[i] ^= 2;
+        t_spit(path, text, n);
+        T_CHECK(open_at(&w, &s, FX_NOW, &e) != 0, "byte %zu of the index edited unseen", i);
+        text[i] ^= 2;
+    }
+    t_spit(path, text, n);
+    free(text);
+    static const struct {
+        const char *file;
+        int reason;
+    } paper[] = {{"promotion.dsse.json", HT_R_BAD_SIGNATURE},
+                 {"statement.dsse.json", HT_R_BAD_SIGNATURE},
+                 {"costmap.json", HT_R_BAD_DIGEST}};
+    for (size_t i = 0; i < 3; i++) {
+        path = fx_fmt(&w.f, "%s/bundles/%s/%s", w.store, w.id, paper[i].file);
+        text = t_slurp(path, &n);
+        char *at = strstr(text, i == 2 ? "\"p50Ucb\":" : "\"sig\":\"") + 9, was = at[0];
+        at[0] = was == '1' ? '2' : '1';
+        t_spit(path, text, n);
+        T_EQ_INT(rows(&w, &t), 2);
+        T_EQ_STR(ht_reason_name(t[0].checks), ht_reason_name(paper[i].reason));
+        unlink(path);
+        T_EQ_INT(rows(&w, &t), 2);
+        T_EQ_STR(ht_reason_name(t[0].checks), "BAD_DIGEST");
+        at[0] = was;
+        t_spit(path, text, n);
+        T_EQ_INT(rows(&w, &t), 2);
+        T_EQ_STR(ht_reason_name(t[0].checks), "OK");
+        free(text);
+    }
+    end(&w);
+}
+
+T_CASE(store, quarantine)
+{
+    world w;
+    ht_store s;
+    ht_err e = {0};
+    ht_route_entry *t;
+    begin(&w);
+    T_OK(promote(&w, (int[]){2, 3, 4}, 3, &e), e);
+    T_OK(open_at(&w, &s, FX_NOW, &e), e);
+    const ht_key *index[1] = {w.k[4]};
+    char before[HT_SHA256_HEX];
+    T_OK(ht_index_entry_sha256(&s.index.entry[0], before, &e), e);
+    T_ERR(ht_store_demote(&s, w.id, HT_ST_CANDIDATE, index, 1, &e), HT_EGATE, e, "cannot become");
+    T_OK(ht_store_demote(&s, w.id, HT_ST_QUARANTINED, index, 1, &e), e);
+    T_EQ_STR(s.index.entry[0].prev, before);
+    T_EQ_INT(rows(&w, &t), 2);
+    T_EQ_INT(t[0].state, HT_ST_QUARANTINED);
+    T_ERR(ht_store_demote(&s, w.id, HT_ST_PROMOTED, index, 1, &e), HT_EGATE, e, "cannot become");
+    T_ERR(promote(&w, (int[]){2, 3, 4}, 3, &e), HT_EGATE, e, "restored by a new bundle only");
+    end(&w);
+}
+
+static ht_index index_of(uint64_t version)
+{
+    return (ht_index){.version = version,
+                      .prev = FX_SHA("0"),
+                      .sha256 = FX_SHA("a"),
+                      .issued_unix = FX_NOW,
+                      .expires_unix = FX_NOW + 100};
+}
+
+/* Time 35: versions, bytes, jumps. */
+T_CASE(store, versions)
+{
+    ht_err e = {0};
+    const char *gone[1] = {FX_SHA("c")};
+    ht_highwater h = {.version = 41, .sha256 = FX_SHA("a")};
+    ht_index x = index_of(41);
+    T_OK(ht_index_check(&x, &h, FX_NOW, &e), e);
+    memset(x.sha256, 'b', 64);
+    T_ERR(ht_index_check(&x, &h, FX_NOW, &e), HT_EGATE, e,
+          "INDEX_REPLAYED"); /* same version, other bytes */
+    x = index_of(40);
+    T_ERR(ht_index_check(&x, &h, FX_NOW, &e), HT_EGATE, e, "INDEX_REPLAYED");
+    x = index_of(42);
+    T_ERR(ht_index_check(&x, &h, FX_NOW, &e), HT_EGATE, e, "does not follow");
+    memset(x.prev, 'a', 64);
+    T_OK(ht_index_check(&x, &h, FX_NOW, &e), e);
+    x = index_of(((uint64_t)1 << 53) - 1);
+    T_ERR(ht_index_check(&x, &h, FX_NOW, &e), HT_EGATE, e, "INDEX_JUMP");
+    h.tomb = gone;
+    h.n_tombs = 1;
+    x = index_of(45);
+    T_ERR(ht_index_check(&x, &h, FX_NOW, &e), HT_EGATE, e, "TOMBSTONE_REMOVED");
+    ht_tombstone tomb = {.bundle_id = FX_SHA("c"), .reason = "r", .since = 3};
+    x.tomb = &tomb;
+    x.n_tombs = 1;
+    T_OK(ht_index_check(&x, &h, FX_NOW, &e), e);
+    ht_index_entry back = {.bundle_id = FX_SHA("c"), .state = HT_ST_PROMOTED};
+    x.entry = &back;
+    x.n_entries = 1;
+    T_ERR(ht_index_check(&x, &h, FX_NOW, &e), HT_EGATE, e, "TOMBSTONE_REMOVED");
+}

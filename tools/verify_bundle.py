@@ -1,0 +1,997 @@
+#!/usr/bin/env python3
+"""Verify an evidence bundle without Hetero: the standard library only, Ed25519 included.
+
+    verify_bundle.py BUNDLE --trust TRUST.json [--now UNIX]
+
+Written from docs/bundle.md. Prints one JSON line; exit status 0 when the bundle is what it says (its
+verdict may still be bad), 1 when it is refused. It recomputes analysis, verdict and cost map from the
+inputs and compares bytes.
+"""
+import base64
+import calendar
+import hashlib
+import json
+import math
+import os
+import re
+import stat
+import sys
+import time
+
+MAX_INT = 2**53 - 1
+OUTPUTS = ['analysis/pairs.json', 'analysis/quality.json', 'analysis/stats.json', 'analysis/tails.json',
+           'costmap.json', 'verdict.json']
+SEAL = ['inputs.manifest.json', 'outputs.manifest.json', 'statement.dsse.json']
+GUARDS = ['acOnline', 'clocksSteady', 'eccDelta', 'foreignCpuPpm', 'gpuEvents', 'gpuProcs', 'nrThrottledDelta',
+          'psiPpm', 'stealPpm', 'suspendNs', 'swapIns', 'throttleDelta']
+GATES = ['environment', 'voids', 'nullRun', 'complete', 'coverage', 'quality', 'perf', 'sign', 'tail']
+GRAVE = ['QUALIFIED', 'INCONCLUSIVE_STATS', 'FAIL_TAIL', 'FAIL_PERF', 'INCONCLUSIVE_ENV', 'NOT_ADMISSIBLE_ENV',
+         'FAIL_QUALITY', 'INVALID_EVIDENCE']
+STATUS = ['ok', 'sutError', 'timeout', 'oom', 'badOutput', 'routeMismatch', 'voidGuard', 'harnessError']
+TAIL_N = {(900000, 990000): (44, 64, 81, 97), (900000, 950000): (29, 46, 61, 76),
+          (950000, 990000): (90, 130, 165, 198), (950000, 950000): (59, 93, 124, 153),
+          (990000, 990000): (459, 662, 838, 1001), (990000, 950000): (299, 473, 628, 773)}
+
+
+class Refused(Exception):
+    pass
+
+
+def need(good, why):
+    if not good:
+        raise Refused(why)
+
+
+def sha(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+# ---- canonical JSON -------------------------------------------------------------------------------
+
+def _pairs(items):
+    d = dict(items)
+    need(len(d) == len(items), 'JSON: a key comes twice')
+    return d
+
+
+def _no(text):
+    raise Refused('JSON: %s is not an integer' % text)
+
+
+def _string(s):
+    short = {'"': '\\"', '\\': '\\\\', '\b': '\\b', '\f': '\\f', '\n': '\\n', '\r': '\\r', '\t': '\\t'}
+    return '"%s"' % ''.join(short.get(c) or ('\\u%04x' % ord(c) if c < ' ' else c) for c in s)
+
+
+def dump(v):
+    if v is None:
+        return 'null'
+    if isinstance(v, bool):
+        return 'true' if v else 'false'
+    if isinstance(v, int):
+        need(abs(v) <= MAX_INT, 'JSON: an integer is past 2^53-1')
+        return str(v)
+    if isinstance(v, str):
+        return _string(v)
+    if isinstance(v, list):
+        return '[%s]' % ','.join(map(dump, v))
+    return '{%s}' % ','.join('%s:%s' % (_string(k), dump(v[k])) for k in sorted(v, key=str.encode))
+
+
+def canon(v):
+    return dump(v).encode('utf-8')
+
+
+def load(data, what):
+    try:
+        v = json.loads(data.decode('utf-8'), object_pairs_hook=_pairs, parse_float=_no, parse_constant=_no)
+        same = canon(v) == data
+    except (ValueError, RecursionError) as e:
+        raise Refused('JSON: %s: %s' % (what, e))
+    need(same, 'JSON: %s is not in canonical form' % what)
+    return v
+
+
+def lines(data, what):
+    need(not data or data.endswith(b'\n'), '%s is cut off' % what)
+    return [load(x, what) for x in data.split(b'\n')[:-1]]
+
+
+# ---- closed schemas: a table maps each key to a test; a key ending with ? may be missing ------------
+
+def integer(lo=0, hi=MAX_INT):
+    return lambda v: isinstance(v, int) and not isinstance(v, bool) and lo <= v <= hi
+
+
+def unknown(v):
+    return (isinstance(v, dict) and set(v) == {'known', 'reason'} and v['known'] is False and
+            isinstance(v['reason'], str) and re.fullmatch('[A-Z_]+', v['reason']) is not None)
+
+
+def maybe(test):
+    return lambda v: unknown(v) or test(v)
+
+
+def text(v):
+    return isinstance(v, str)
+
+
+def digest(v):
+    return isinstance(v, str) and re.fullmatch('[0-9a-f]{64}', v) is not None
+
+
+def boolean(v):
+    return isinstance(v, bool)
+
+
+def obj(v):
+    return isinstance(v, dict)
+
+
+def utc(v):
+    try:
+        return isinstance(v, str) and time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(unix(v))) == v
+    except ValueError:
+        return False
+
+
+def unix(v):
+    return calendar.timegm(time.strptime(v, '%Y-%m-%dT%H:%M:%SZ'))
+
+
+def word(*names):
+    return lambda v: isinstance(v, str) and v in names
+
+
+def array(test):
+    return lambda v: isinstance(v, list) and all(map(test, v))
+
+
+def closed(v, table, what, schema=None):
+    need(isinstance(v, dict), '%s: not an object' % what)
+    names = {k.rstrip('?') for k in table} | ({'schema'} if schema else set())
+    need(set(v) <= names, '%s: unknown member' % what)
+    need(not schema or v.get('schema') == schema, '%s: schema is not %s' % (what, schema))
+    for k, test in table.items():
+        if k.endswith('?') and k[:-1] not in v:
+            continue
+        k = k.rstrip('?')
+        need(k in v, '%s: member %s is missing' % (what, k))
+        need(test(v[k]), '%s: member %s is not what it must be' % (what, k))
+    return v
+
+
+def is_closed(table):
+    def test(v):
+        closed(v, table, 'item')
+        return True
+    return test
+
+
+# ---- Ed25519 (RFC 8032 5.1.7), points in extended coordinates ----------------------------------------
+
+P = 2**255 - 19
+L = 2**252 + 27742317777372353535851937790883648493
+D = -121665 * pow(121666, P - 2, P) % P
+SQRT_M1 = pow(2, (P - 1) // 4, P)
+
+
+def _add(p, q):
+    a, b = (p[1] - p[0]) * (q[1] - q[0]) % P, (p[1] + p[0]) * (q[1] + q[0]) % P
+    c, d = 2 * p[3] * q[3] * D % P, 2 * p[2] * q[2] % P
+    e, f, g, h = b - a, d - c, d + c, b + a
+    return e * f % P, g * h % P, f * g % P, e * h % P
+
+
+def _mul(k, p):
+    q = (0, 1, 1, 0)
+    while k:
+        if k & 1:
+            q = _add(q, p)
+        p = _add(p, p)
+        k >>= 1
+    return q
+
+
+def _same(p, q):
+    return (p[0] * q[2] - q[0] * p[2]) % P == 0 and (p[1] * q[2] - q[1] * p[2]) % P == 0
+
+
+def _point(data):
+    y = int.from_bytes(data, 'little')
+    sign, y = y >> 255, y & (2**255 - 1)
+    if y >= P:
+        return None
+    x2 = (y * y - 1) * pow(D * y * y + 1, P - 2, P) % P
+    x = pow(x2, (P + 3) // 8, P)
+    if (x * x - x2) % P:
+        x = x * SQRT_M1 % P
+    if (x * x - x2) % P or (x == 0 and sign):
+        return None
+    if x & 1 != sign:
+        x = P - x
+    return x, y, 1, x * y % P
+
+
+BASE = _point((4 * pow(5, P - 2, P) % P).to_bytes(32, 'little'))
+
+
+def ed25519_good(public, message, signature):
+    a, r = _point(public), _point(signature[:32])
+    s = int.from_bytes(signature[32:], 'little')
+    if len(signature) != 64 or a is None or r is None or s >= L:
+        return False
+    k = int.from_bytes(hashlib.sha512(signature[:32] + public + message).digest(), 'little') % L
+    return _same(_mul(s, BASE), _add(r, _mul(k, a)))
+
+
+# ---- envelope and trust ------------------------------------------------------------------------------
+
+ROLES = ['bench', 'promote', 'index', 'simulate', 'receipt']
+
+
+def read_trust(data):
+    t = closed(load(data, 'trust root'), {
+        'expiresUtc': utc, 'keys': array(is_closed({'keyId': digest, 'publicKey': digest, 'roles': array(word(*ROLES))})),
+        'thresholds': is_closed({r: integer(2 if r == 'promote' else 1, 256) for r in ROLES}),
+        'version': integer(1, 2**32 - 1)}, 'trust root', 'hetero/trust/1')
+    need(1 <= len(t['keys']) <= 256, 'trust root: number of keys')
+    need(len({k['publicKey'] for k in t['keys']}) == len(t['keys']), 'trust root: a key is listed twice')
+    for k in t['keys']:
+        need(sha(bytes.fromhex(k['publicKey'])) == k['keyId'], 'trust root: keyId is not the digest of its key')
+    return t
+
+
+def unbase64(s):
+    s = s.replace('-', '+').replace('_', '/')
+    body = s.rstrip('=') if len(s) % 4 == 0 and not s.endswith('===') else s
+    need(re.fullmatch('[A-Za-z0-9+/]*', body) and len(body) % 4 != 1, 'envelope: not base64')
+    raw = base64.b64decode(body + '=' * (-len(body) % 4))
+    need(base64.b64encode(raw).decode().rstrip('=') == body, 'envelope: spare bits are set')
+    return raw
+
+
+def open_statement(data, trust, role, predicate_type, now):
+    env = closed(load(data, 'envelope'), {
+        'payload': text, 'payloadType': text,
+        'signatures': array(is_closed({'keyid': lambda v: text(v) and len(v) == 64, 'sig': text}))}, 'envelope')
+    need(1 <= len(env['signatures']) <= 64, 'envelope: number of signatures')
+    body = unbase64(env['payload'])
+    sigs = [(s['keyid'], unbase64(s['sig'])) for s in env['signatures']]
+    need(all(len(s) == 64 for _, s in sigs), 'envelope: a signature has 64 bytes')
+    need(env['payloadType'] == 'application/vnd.in-toto+json', 'UNKNOWN_TYPE: payload type')
+    need(now < unix(trust['expiresUtc']), 'TRUST_EXPIRED')
+    kind = env['payloadType'].encode()
+    pae = b'DSSEv1 %d %s %d ' % (len(kind), kind, len(body)) + body
+    good = sum(1 for k in trust['keys'] if role in k['roles'] and any(
+        i == k['keyId'] and ed25519_good(bytes.fromhex(k['publicKey']), pae, s) for i, s in sigs))
+    need(good >= trust['thresholds'][role], 'BAD_SIGNATURE: %d keys with role %s signed this' % (good, role))
+    st = closed(load(body, 'statement'), {'_type': text, 'predicate': obj, 'predicateType': text,
+                                          'subject': array(obj)}, 'statement')
+    need(st['predicateType'] == predicate_type, 'UNKNOWN_TYPE: %s' % st['predicateType'])
+    return body
+
+
+# ---- files ---------------------------------------------------------------------------------------------
+
+def path_ok(p):
+    return (0 < len(p) <= 200 and all(' ' < c < '\x7f' and c != '\\' for c in p) and
+            all(x not in ('', '.', '..') for x in p.split('/')))
+
+
+def read_tree(top):
+    """Every file below top by its relative path; anything but folders and plain files is refused."""
+    out = {}
+    for folder, dirs, names in os.walk(top):
+        for n in dirs + names:
+            full = os.path.join(folder, n)
+            rel = os.path.relpath(full, top)
+            st = os.lstat(full)
+            if stat.S_ISDIR(st.st_mode):
+                continue
+            need(stat.S_ISREG(st.st_mode) and st.st_nlink == 1, 'MANIFEST: %s is no plain file' % rel)
+            with open(full, 'rb') as f:
+                out[rel] = f.read()
+    return out
+
+
+def read_manifest(tree, name, schema, more):
+    need(name in tree, 'MANIFEST: %s is missing' % name)
+    entry = {'bytes': integer(), 'path': text, 'role': text, 'sha256': digest}
+    m = closed(load(tree[name], name), {'files': array(is_closed(entry)), **more}, name, schema)
+    need(1 <= len(m['files']) <= 100000, 'MANIFEST: number of files')
+    paths = [f['path'] for f in m['files']]
+    need(all(map(path_ok, paths)), 'MANIFEST: a path is not allowed')
+    need(all(a < b for a, b in zip(paths, paths[1:])), 'MANIFEST: twice or out of order')
+    for f in m['files']:
+        data = tree.get(f['path'])
+        need(data is not None, 'MANIFEST: %s is missing' % f['path'])
+        need(len(data) == f['bytes'] and sha(data) == f['sha256'], 'MANIFEST: %s does not match' % f['path'])
+    return m
+
+
+# ---- inputs ---------------------------------------------------------------------------------------------
+
+SCOPE = {'assetsSha256': digest, 'backend': text, 'binarySha256': digest, 'ctxMax': integer(1, 2**32 - 1),
+         'batch': is_closed({'max': integer(1, 2**32 - 1), 'min': integer(1, 2**32 - 1)}),
+         'bucket': is_closed({'maxNew': integer(0, 2**32 - 1), 'maxTokens': integer(1, 2**32 - 1),
+                              'minTokens': integer(1, 2**32 - 1)}),
+         'instance': text, 'machineClassSha256': digest, 'modelPackSha256': digest, 'os': text,
+         'phase': word('prefill', 'decode'), 'sampler': word('greedy', 'sampled'), 'spec': text,
+         'precision': is_closed({'acc': text, 'act': text, 'kv': text, 'weights': text}),
+         'templateSha256': digest, 'tokenizerSha256': digest}
+
+
+def read_scope(v):
+    closed(v, SCOPE, 'scope', 'hetero/scope/1')
+    need(v['bucket']['minTokens'] <= v['bucket']['maxTokens'] and v['batch']['min'] <= v['batch']['max'],
+         'scope: not an interval')
+    return v
+
+
+def read_policy(data):
+    def sub(**kw):
+        return is_closed(kw)
+    p = closed(load(data, 'policy'), {
+        'design': sub(arms=integer(2, 2), blocks=word('ABBA_BAAB'), freshProcess=boolean, minPairs=integer(8, 40),
+                      nullRun=sub(maxHalfWidthPpm=integer(1, 10**6), pairs=integer(8, 40))),
+        'fixture': boolean,
+        'guards': sub(maxForeignCpuPpm=integer(), maxPsiPpm=integer(), maxStealPpm=integer(),
+                      psiMinCpus=integer(1, 10**5), required=array(word(*GUARDS))),
+        'id': text, 'mayNotApply': array(word(*GATES)), 'onUnknown': word('REFERENCE', 'ERROR'),
+        'perf': sub(alphaPpm=integer(1, 500000), correction=word('HOLM'), minLowerRatioPpm=integer(1, 10**9),
+                    mode=word('SUPERIOR', 'NON_INFERIOR'), signTest=boolean),
+        'plan': sub(minGainPpm=integer(10**6, 10**7)),
+        'prohibited': array(word('promptCacheUnlessDeclared', 'benchmarkDetection', 'outputTruncation')),
+        'quality': sub(corpusSha256=maybe(digest), lengthBandPpm=array(integer(1, 10**7)), maxKldMeanMicro=integer(),
+                       maxKldP999Micro=integer(), minExactTokenPpm=integer(1, 10**6), minTop1Ppm=integer(1, 10**6),
+                       taskNonInferiorityPpm=integer(1, 10**6)),
+        'retries': sub(maxVoidBlocksPpm=integer(1, 10**6), perBlock=integer(1, 10)),
+        'tail': sub(confPpm=integer(950000, 990000), metric=word('ttftNs', 'tpotNs', 'e2eNs', 'cell'),
+                    quantilePpm=integer(900000, 990000), sloNs=maybe(integer()), sloRefPpm=integer(10**6, 10**8)),
+        'validity': sub(canaryOnStale=boolean, maxAgeDays=integer(1, 3650))}, 'policy', 'hetero/policy/1')
+    band = p['quality']['lengthBandPpm']
+    need(len(band) == 2 and band[0] <= band[1], 'policy: lengthBandPpm')
+    need(p['design']['minPairs'] % 4 == 0 and p['design']['nullRun']['pairs'] % 4 == 0, 'policy: pairs')
+    need(p['design']['freshProcess'], 'policy: freshProcess')
+    need((p['perf']['mode'] == 'SUPERIOR') == (p['perf']['minLowerRatioPpm'] >= 10**6), 'policy: mode')
+    need((p['tail']['quantilePpm'], p['tail']['confPpm']) in TAIL_N, 'policy: no table')
+    return p
+
+
+def block_arms(seed, b, null_run):
+    return (('NMMN', 'MNNM') if null_run else ('ABBA', 'BAAB'))[(seed + b) & 1]
+
+
+class Bundle:
+    def __init__(self, tree, inputs):
+        self.tree = {f['path']: tree[f['path']] for f in inputs['files']}
+        self.id = sha(tree['inputs.manifest.json'])
+        need('policy.json' in self.tree, 'MANIFEST: policy.json is missing')
+        self.policy = read_policy(self.tree['policy.json'])
+        self.policy_sha = sha(self.tree['policy.json'])
+        self.read_design()
+        self.read_machine()
+        self.read_subject()
+        self.samples, self.peak, self.warm, self.voids = [], 0, 0, 0
+        self.read_samples()
+        self.read_quality()
+
+    def doc(self, path, table, schema):
+        need(path in self.tree, 'MANIFEST: %s is missing' % path)
+        return closed(load(self.tree[path], path), table, path, schema)
+
+    def read_design(self):
+        cell = {'id': text, 'metric': word('ttftNs', 'tpotNs', 'e2eNs', 'cell'), 'refScope': obj, 'scope': obj}
+        d = self.design = self.doc('design.json', {
+            'blocks': word('ABBA_BAAB'), 'cells': array(is_closed(cell)), 'cpus': integer(1, 10**6),
+            'nullPairs': integer(8, 40), 'order': array(word('ABBA', 'BAAB', 'NMMN', 'MNNM')), 'pairs': integer(8, 40),
+            'policySha256': digest, 'predecessor': maybe(digest), 'promptsSha256': digest,
+            'requestsPerSlot': integer(1, 1000), 'seed': integer(), 'selectionBundle': maybe(digest),
+            'spacingNs': integer(), 'startedUtc': utc, 'synthetic': boolean, 'warmupRequests': integer(0, 1000)},
+            'hetero/design/1')
+        need(d['policySha256'] == self.policy_sha, 'DESIGN: sealed for another policy')
+        need(d['pairs'] % 4 == 0 and d['nullPairs'] % 4 == 0, 'DESIGN: pairs must be a multiple of 4')
+        n_null = d['nullPairs'] // 2
+        want = [block_arms(d['seed'], b, b < n_null) for b in range(n_null + d['pairs'] // 2)]
+        need(d['order'] == want, 'DESIGN: order is not what the seed gives')
+        need(1 <= len(d['cells']) <= 256, 'DESIGN: number of cells')
+        ids = [c['id'].encode() for c in d['cells']]
+        need(all(a < b for a, b in zip(ids, ids[1:])), 'DESIGN: cells twice or out of order')
+        for c in d['cells']:
+            s, r = read_scope(c['scope']), read_scope(c['refScope'])
+            need(c['metric'] == ('ttftNs' if s['phase'] == 'prefill' else 'tpotNs'), 'DESIGN: metric of the phase')
+            same = dict(r, backend=s['backend'], assetsSha256=s['assetsSha256'], precision=s['precision'],
+                        batch=s['batch'], ctxMax=s['ctxMax'])
+            need(same == s, 'DESIGN: the reference has another scope')
+            need(r != s, 'DESIGN: candidate and reference are one scope')
+            c['sha'], c['refSha'] = sha(canon(s)), sha(canon(r))
+        need(len({c['sha'] for c in d['cells']}) == len(d['cells']), 'DESIGN: one scope twice')
+
+    def read_machine(self):
+        table = {'live': obj, 'record': obj, 'reject': obj, 'stale': obj}
+        before, after = (self.doc('machine/%s.json' % x, table, 'hetero/machine/1') for x in ('before', 'after'))
+        need(before['reject'] == after['reject'] and before['stale'] == after['stale'],
+             'MACHINE: the machine changed during the run')
+        self.unreadable = any(isinstance(v, dict) and 'unreadable' in v
+                              for m in (before, after) for part in ('reject', 'stale') for v in m[part].values())
+        first = self.design['cells'][0]['scope']
+        for c in self.design['cells']:
+            s = c['scope']
+            need(s['machineClassSha256'] == sha(canon(before['reject'])) and s['instance'] == first['instance'] and
+                 s['os'] == first['os'], 'MACHINE: a cell is for another machine')
+
+    def read_subject(self):
+        files = array(is_closed({'bytes': integer(), 'path': text, 'sha256': digest}))
+        pack = self.doc('subject/modelpack.json', {'files': files, 'sha256': digest}, 'hetero/modelpack/1')
+        tok = self.doc('subject/tokenizer.json', {'sha256': digest, 'templateSha256': digest}, 'hetero/tokenizer/1')
+        self.doc('subject/assets.json', {'files': files}, 'hetero/assets/1')
+        src = self.doc('build/source.json', {'commit': text, 'dirty': boolean, 'tree': text}, 'hetero/source/1')
+        binary = self.doc('build/binary.json', {'bytes': integer(), 'sha256': digest}, 'hetero/binary/1')
+        self.doc('build/toolchain.json', {'compiler': text, 'flags': text}, 'hetero/toolchain/1')
+        self.dirty = src['dirty']
+        self.ids = {'modelPackSha256': pack['sha256'], 'tokenizerSha256': tok['sha256'],
+                    'templateSha256': tok['templateSha256'], 'binarySha256': binary['sha256'],
+                    'assetsSha256': sha(self.tree['subject/assets.json'])}
+        for c in self.design['cells']:
+            for k, v in self.ids.items():
+                need(c['scope'][k] == v, 'SUBJECT: a cell has another %s' % k)
+        self.edges = []
+        if 'edges.json' in self.tree:
+            edge = {'fixedNs': integer(), 'from': text, 'kind': text, 'nsPerToken': integer(), 'to': text}
+            self.edges = self.doc('edges.json', {'edges': array(is_closed(edge))}, 'hetero/edges/1')['edges']
+
+    # ---- journal and samples ----
+
+    def read_prompts(self):
+        need('prompts.jsonl' in self.tree, 'MANIFEST: prompts.jsonl is missing')
+        need(sha(self.tree['prompts.jsonl']) == self.design['promptsSha256'], 'DESIGN: prompts are not what was sealed')
+        table = {'bucket': text, 'nPrompt': integer(1, 2**32 - 1), 'pairId': integer(0, 1000),
+                 'promptTokSha256': digest, 'request': integer(0, 1000)}
+        self.prompts = {}
+        got = [closed(p, table, 'prompts.jsonl') for p in lines(self.tree['prompts.jsonl'], 'prompts.jsonl')]
+        want = [(p, c['id'], r) for p in range(2 * len(self.design['order'])) for c in self.design['cells']
+                for r in range(self.design['requestsPerSlot'])]
+        need([(p['pairId'], p['bucket'], p['request']) for p in got] == want, 'DESIGN: prompts do not fit the design')
+        need(len({p['promptTokSha256'] for p in got}) == len(got), 'DESIGN: a prompt is used twice')
+        self.prompts = dict(zip(want, got))
+
+    def read_journal(self):
+        need('journal.jsonl' in self.tree and 'samples.jsonl' in self.tree, 'MANIFEST: journal or samples are missing')
+        data = self.tree['journal.jsonl']
+        need(data, 'JOURNAL: empty')
+        events, prev, last = lines(data, 'journal'), '0' * 64, 0
+        for i, (raw, ev) in enumerate(zip(data.split(b'\n'), events)):
+            need(isinstance(ev, dict) and integer()(ev.get('seq')) and ev['seq'] == i and ev.get('prev') == prev,
+                 'JOURNAL: the chain breaks')
+            need(integer()(ev.get('monoNs')) and ev['monoNs'] >= last, 'JOURNAL: time runs backwards')
+            need((i == 0) == (ev.get('event') == 'design') and (i + 1 == len(events)) == (ev.get('event') == 'close'),
+                 'JOURNAL: design must be first, close last')
+            last, prev = ev['monoNs'], sha(raw)
+        common = {'event': text, 'monoNs': integer(), 'prev': digest, 'seq': integer()}
+        closed(events[0], {**common, 'designSha256': digest}, 'JOURNAL')
+        need(events[0]['designSha256'] == sha(self.tree['design.json']), 'DESIGN: not what the journal sealed')
+        closed(events[-1], {**common, 'attempts': integer(), 'blocks': integer(), 'voids': integer()}, 'JOURNAL')
+        return [e for e in events[1:-1] if e['event'] != 'note'], events[-1], common
+
+    def read_samples(self):
+        d = self.design
+        events, close, common = self.read_journal()
+        self.read_prompts()
+        table = {**common, 'arm': word('A', 'B', 'M', 'N'), 'attempt': integer(), 'block': integer(), 'slot': integer(),
+                 'lines?': integer(), 'sha256?': digest, 'void?': word('NONE', 'GUARD', 'HARNESS')}
+        data = self.tree['samples.jsonl']
+        need(not data or data.endswith(b'\n'), 'SAMPLE: cut off')
+        rows, at, attempts = data.split(b'\n')[:-1], 0, 0
+        self.requests, self.streams = {}, []
+        want = len(d['cells']) * d['requestsPerSlot']
+        it = iter(events)
+
+        def expect(name, place):
+            ev = next(it, None)
+            need(ev is not None and ev['event'] == name, 'JOURNAL: need event %s' % name)
+            closed(ev, table, 'JOURNAL')
+            need((ev['block'], ev['slot'], ev['attempt'], ev['arm']) == place, 'JOURNAL: an event out of place')
+            return ev
+
+        for b, arms in enumerate(d['order']):
+            for attempt in range(1, 2 + self.policy['retries']['perBlock']):
+                attempts += 1
+                first, why = len(self.samples), 'NONE'
+                for slot in range(1, 5):
+                    place = (b, slot, attempt, arms[slot - 1])
+                    expect('start', place)
+                    g, s = expect('guards', place), expect('samples', place)
+                    need('void' in g and 'lines' in s and 'sha256' in s, 'JOURNAL: a member is missing')
+                    why, n = g['void'], s['lines']
+                    need(n == want if why == 'NONE' else 1 <= n <= want, 'SAMPLE: number of lines')
+                    need(at + n <= len(rows), 'SAMPLE: lines are missing')
+                    for k in range(n):
+                        self.samples.append(self.read_line(rows[at + k], place, k, why))
+                    need(sha(b''.join(r + b'\n' for r in rows[at:at + n])) == s['sha256'], 'SAMPLE: not those closed')
+                    at += n
+                    if why != 'NONE':
+                        break
+                    self.read_proc(place)
+                if why == 'NONE':
+                    for s in self.samples[first:]:
+                        s['last'] = True
+                    break
+                self.voids += 1
+        need(next(it, None) is None, 'JOURNAL: an attempt that the design does not have')
+        need(at == len(rows), 'SAMPLE: lines after the last block')
+        need((close['attempts'], close['blocks'], close['voids']) == (attempts, len(d['order']), self.voids),
+             'JOURNAL: close counts wrong')
+        need(len(set(self.streams)) == len(self.streams), 'SAMPLE: a stream is used twice')
+
+    def read_proc(self, place):
+        path = 'raw/b%02d/s%d-%s/a%d/proc.json' % (place[0], place[1], place[3], place[2])
+        p = self.doc(path, {'exit': integer(-255, 255), 'peakBytes': integer(1), 'warmupNs': integer()}, 'hetero/proc/1')
+        if place[3] == 'B':
+            self.peak, self.warm = max(self.peak, p['peakBytes']), max(self.warm, p['warmupNs'])
+
+    def read_line(self, raw, place, k, why):
+        d, u32 = self.design, integer(0, 2**32 - 1)
+        s = closed(load(raw, 'sample'), {
+            'arm': word('A', 'B', 'M', 'N'), 'attempt': integer(1, 100), 'block': integer(0, 1000), 'bucket': text,
+            'chunksSha256': digest, 'e2eNs': maybe(integer()), 'endState': word('DONE', 'LENGTH_MET', 'EOF_EARLY', 'RESET'),
+            'guards': obj, 'intendedNs': integer(), 'nOut': u32, 'nPrompt': integer(1, 2**32 - 1), 'outTokSha256': digest,
+            'pairId': integer(0, 1000), 'promptTokSha256': digest, 'receiptSha256': maybe(digest),
+            'requestSha256': digest, 'responseSha256': digest, 'sendLagNs': integer(), 'slot': integer(1, 4),
+            'status': word(*STATUS), 'tpotNs': maybe(integer()), 'ttftNs': maybe(integer()),
+            'voidReason': lambda v: True}, 'SAMPLE', 'hetero/sample/1')
+        block, slot, attempt, arm = place
+        cell = d['cells'][k // d['requestsPerSlot']]
+        request, pair = k % d['requestsPerSlot'], 2 * block + (slot - 1) // 2
+        need((s['block'], s['slot'], s['attempt'], s['arm'], s['pairId'], s['bucket']) ==
+             (block, slot, attempt, arm, pair, cell['id']), 'SAMPLE: not the line that the design has there')
+        ints, bools = maybe(integer()), maybe(boolean)
+        closed(s['guards'], {g: bools if g in ('acOnline', 'clocksSteady') else ints for g in GUARDS}, 'SAMPLE guards')
+        g = self.policy['guards']
+        most = {'foreignCpuPpm': g['maxForeignCpuPpm'], 'psiPpm': g['maxPsiPpm'], 'stealPpm': g['maxStealPpm']}
+        red, missing = False, set()
+        for name, v in s['guards'].items():
+            if isinstance(v, dict):
+                missing.add(name)
+            elif (not v) if isinstance(v, bool) else v > most.get(name, 0):
+                red = red or name != 'psiPpm' or d['cpus'] >= g['psiMinCpus']
+        named = isinstance(s['voidReason'], str)
+        need(named or s['voidReason'] is None, 'SAMPLE: voidReason')
+        good = {'NONE': not red and not named and s['status'] not in STATUS[6:],
+                'GUARD': red and named and s['status'] == 'voidGuard',
+                'HARNESS': named and s['status'] == 'harnessError'}
+        need(good[why], 'SAMPLE: status does not follow from the guards')
+        times = self.read_raw(s, 'raw/b%02d/s%d-%s/a%d/' % (block, slot, arm, attempt))
+        for name, v in times.items():
+            need(s[name] == v if v else unknown(s[name]), 'SAMPLE: %s is not what the chunks give' % name)
+        need(s['status'] != 'ok' or times[cell['metric']], 'SAMPLE: the metric of the cell is unknown')
+        p = self.prompts[(pair, cell['id'], request)]
+        need((s['promptTokSha256'], s['nPrompt']) == (p['promptTokSha256'], p['nPrompt']), 'SAMPLE: not the sealed prompt')
+        bucket = cell['scope']['bucket']
+        need(bucket['minTokens'] <= s['nPrompt'] <= bucket['maxTokens'], 'SAMPLE: outside the bucket')
+        same = self.requests.setdefault((pair, cell['id'], request), s['requestSha256'])
+        need(same == s['requestSha256'], 'SAMPLE: the arms sent different requests')
+        if s['status'] == 'ok':
+            self.streams.append(s['chunksSha256'])
+        return {'arm': arm, 'pair': pair, 'cell': cell['id'], 'ok': s['status'] == 'ok', 'times': times, 'last': False,
+                'nPrompt': s['nPrompt'], 'missing': missing}
+
+    def find_raw(self, prefix, digest_, name):
+        for path in sorted(self.tree, key=str.encode):
+            if (path.startswith(prefix) and path.endswith(name) and len(path) >= len(prefix) + len(name) and
+                    sha(self.tree[path]) == digest_):
+                return self.tree[path]
+        raise Refused('RAW: no %s below %s with this digest' % (name, prefix))
+
+    def read_raw(self, s, prefix):
+        self.find_raw(prefix, s['requestSha256'], '/request.bin')
+        chunks = self.find_raw(prefix, s['chunksSha256'], '/chunks.jsonl')
+        response = self.find_raw(prefix, s['responseSha256'], '/response.bin')
+        if text(s['receiptSha256']):
+            self.find_raw(prefix, s['receiptSha256'], '/receipts.jsonl')
+        rows = lines(chunks, 'RAW: chunks')
+        need(rows and isinstance(rows[-1], dict) and 'end' in rows[-1], 'RAW: chunks are cut off')
+        end = closed(rows[-1], {'end': word('DONE', 'LENGTH_MET', 'EOF_EARLY', 'RESET')}, 'RAW')['end']
+        table = {'i': integer(), 'len': integer(), 'off': integer(), 'tNs': integer(), 'tok': array(integer(0, 2**32 - 1))}
+        off, last, stamps, ids = 0, 0, [], []
+        for i, c in enumerate(rows[:-1]):
+            closed(c, table, 'RAW')
+            need((c['i'], c['off']) == (i, off), 'RAW: a chunk is not where it should be')
+            need(c['tNs'] >= last, 'RAW: time runs backwards')
+            last, off = c['tNs'], off + c['len']
+            ids += c['tok']
+            if c['tok']:
+                stamps.append(c['tNs'])
+        need(off == len(response), 'RAW: lengths do not sum to the response')
+        need(end == s['endState'], 'SAMPLE: endState')
+        need(s['status'] != 'ok' or end in ('DONE', 'LENGTH_MET'), 'SAMPLE: ended early and is called ok')
+        need(len(ids) == s['nOut'] and sha(b''.join(x.to_bytes(4, 'little') for x in ids)) == s['outTokSha256'],
+             'SAMPLE: other tokens')
+        if s['status'] != 'ok':
+            return {'ttftNs': 0, 'tpotNs': 0, 'e2eNs': 0}
+        need(ids and stamps[0] > s['intendedNs'] + s['sendLagNs'], 'SAMPLE: no token, or one before the request')
+        return {'ttftNs': stamps[0] - s['intendedNs'], 'e2eNs': last - s['intendedNs'],
+                'tpotNs': (stamps[-1] - stamps[0]) // (len(ids) - 1) if len(ids) > 1 else 0}
+
+    def read_quality(self):
+        names = ['quality/%s.jsonl' % x for x in ('prompts', 'ref', 'cand')]
+        have = [n in self.tree for n in names]
+        self.quality, self.quality_sha, self.corpus = None, '', None
+        if not any(have):
+            return
+        need(all(have), 'QUALITY: a file is missing')
+        u32 = array(integer(0, 2**32 - 1))
+        item = {'i': integer(), 'kind': word('greedy', 'text', 'task'), 'promptTokSha256': digest}
+        ref = {'i': integer(), 'out': u32, 'right': maybe(boolean), 'top1': u32}
+        cand = {**ref, 'kldNano': array(integer(0, 2**40))}
+        docs = [[closed(x, t, n) for x in lines(self.tree[n], n)] for n, t in zip(names, (item, ref, cand))]
+        need(len(docs[0]) == len(docs[1]) == len(docs[2]), 'QUALITY: the files differ in length')
+        q = dict.fromkeys(['exactPrompts', 'kldP999Nano', 'kldSumNano', 'lenCand', 'lenRef', 'positions', 'prompts',
+                           'tasks', 'tasksLost', 'tasksWon', 'tokens', 'tokensAgree', 'top1'], 0)
+        kld = []
+        for i, (p, r, c) in enumerate(zip(*docs)):
+            need(p['i'] == r['i'] == c['i'] == i, 'QUALITY: out of order')
+            if p['kind'] == 'greedy':
+                need(r['out'], 'QUALITY: the reference wrote nothing')
+                same, n = sum(a == b for a, b in zip(r['out'], c['out'])), max(len(r['out']), len(c['out']))
+                for k, v in (('prompts', 1), ('exactPrompts', same == n), ('tokens', n), ('tokensAgree', same),
+                             ('lenRef', len(r['out'])), ('lenCand', len(c['out']))):
+                    q[k] += int(v)
+            elif p['kind'] == 'text':
+                need(r['top1'] and len(r['top1']) == len(c['top1']) == len(c['kldNano']), 'QUALITY: lengths')
+                q['positions'] += len(r['top1'])
+                q['top1'] += sum(a == b for a, b in zip(r['top1'], c['top1']))
+                kld += c['kldNano']
+            else:
+                need(boolean(r['right']) and boolean(c['right']), 'QUALITY: a task without an answer')
+                q['tasks'] += 1
+                q['tasksLost'] += r['right'] and not c['right']
+                q['tasksWon'] += c['right'] and not r['right']
+        q['kldSumNano'] = sum(kld)
+        if kld:
+            q['kldP999Nano'] = sorted(kld)[len(kld) - 1 - len(kld) // 1000]
+        self.quality, self.corpus = q, sha(self.tree[names[0]])
+        self.quality_sha = sha(''.join(sha(self.tree[n]) for n in names).encode())
+
+
+# ---- statistics --------------------------------------------------------------------------------------
+
+def binom_tail(n, k):
+    return sum(math.comb(n, i) for i in range(0, min(k, n) + 1))
+
+
+def sign_losses(n, alpha):
+    best = -1
+    for k in range(n + 1):
+        if binom_tail(n, k) * 10**6 > alpha << n:
+            break
+        best = k
+    return best
+
+
+def rank_counts(n):
+    counts = [1] + [0] * (n * (n + 1) // 2)
+    for k in range(1, n + 1):
+        for t in range(len(counts) - 1, k - 1, -1):
+            counts[t] += counts[t - k]
+    return counts
+
+
+def wilcoxon_w(n, alpha):
+    counts, total, best = rank_counts(n), 0, -1
+    for w, c in enumerate(counts):
+        total += c
+        if 2 * total * 10**6 > alpha << n:
+            break
+        best = w
+    return best
+
+
+def statistics(ratios):
+    n = len(ratios)
+    walsh = sorted(ratios[i] * ratios[j] for i in range(n) for j in range(i + 1))
+    m, low = len(walsh), sum(x <= 10**12 for x in walsh)
+    if m % 2:
+        hl = math.isqrt(walsh[m // 2])
+    else:
+        hl = math.isqrt(math.isqrt(walsh[m // 2 - 1]) * math.isqrt(walsh[m // 2]))
+    w = wilcoxon_w(n, 50000)
+    lo, hi = 0, MAX_INT
+    if w >= 0:
+        lo, hi = math.isqrt(walsh[w]), math.isqrt(walsh[m - 1 - w])
+        hi += hi * hi < walsh[m - 1 - w]
+    wins = sum(r > 10**6 for r in ratios)
+    return {'hiPpm': hi, 'hlPpm': hl, 'loPpm': lo, 'losses': sum(r < 10**6 for r in ratios), 'maxPpm': max(ratios),
+            'minPpm': min(ratios), 'n': n, 'signNum': binom_tail(n, n - wins), 'ties': sum(r == 10**6 for r in ratios),
+            'wilcoxonNum': sum(rank_counts(n)[:low + 1]), 'wins': wins}
+
+
+def tail(quantile, conf, n, misses, worst):
+    row = TAIL_N[(quantile, conf)]
+    if n < row[0]:
+        return 'TOO_FEW'
+    if misses > 3 or n < row[misses]:
+        return 'FAIL'
+    return 'FAIL' if misses > 1 and worst * 2 > misses else 'PASS'
+
+
+# ---- verdict -------------------------------------------------------------------------------------------
+
+def not_known(reason):
+    return {'known': False, 'reason': reason}
+
+
+class Cell:
+    def __init__(self, b, cell):
+        self.b, self.c = b, cell
+        d = b.design
+        self.null, self.null_state = self.pairs(range(d['nullPairs']), 'N', 'M')
+        self.main, self.state = self.pairs(range(d['nullPairs'], d['nullPairs'] + d['pairs']), 'A', 'B')
+        self.null_stat, self.stat = self.statistics(self.null, self.null_state), self.statistics(self.main, self.state)
+        self.mine = [s for s in b.samples if s['last'] and s['cell'] == cell['id']]
+        self.tails()
+        if self.stat:
+            self.costs()
+
+    def slot(self, pair, arm):
+        mine = [s for s in self.b.samples
+                if s['last'] and s['cell'] == self.c['id'] and s['pair'] == pair and s['arm'] == arm]
+        if not mine:
+            return None
+        if not all(s['ok'] for s in mine):
+            return 0
+        return sorted(s['times'][self.c['metric']] for s in mine)[(len(mine) - 1) // 2]
+
+    def pairs(self, ids, ref_arm, cand_arm):
+        out, state = [], set()
+        for p in ids:
+            ref, cand = self.slot(p, ref_arm), self.slot(p, cand_arm)
+            if ref is None or cand is None:
+                state.add('missing')
+                continue
+            ratio = 0
+            if ref == 0 or (ref_arm == 'N' and cand == 0):
+                state.add('refFailed')
+            elif cand:
+                ratio = ref * 10**6 // cand
+                need(ratio <= MAX_INT, 'a ratio does not fit in 53 bits')
+            out.append((p, ref, cand, ratio))
+        return out, state
+
+    @staticmethod
+    def statistics(pairs, state):
+        return statistics([x[3] for x in pairs]) if 'refFailed' not in state and len(pairs) >= 5 else None
+
+    def tails(self):
+        y, m = self.b.policy['tail'], self.b.policy['tail']['metric']
+        m = self.c['metric'] if m == 'cell' else m
+        ref = max([s['times'][m] for s in self.mine if s['arm'] == 'A'] + [0])
+        self.slo = y['sloNs'] if isinstance(y['sloNs'], int) and y['sloNs'] else ref * y['sloRefPpm'] // 10**6
+        cand = [s for s in self.mine if s['arm'] == 'B']
+        missed = [s['pair'] for s in cand if not (s['ok'] and s['times'][m] and s['times'][m] <= self.slo)]
+        self.requests, self.misses = len(cand), len(missed)
+        self.worst = max([missed.count(p) for p in set(missed)] + [0])
+        self.tail = tail(y['quantilePpm'], y['confPpm'], self.requests, self.misses, self.worst)
+        row, self.p95 = TAIL_N[(950000, 990000)], 0
+        if len(cand) >= row[0]:
+            k = max(i for i in range(4) if len(cand) >= row[i])
+            times = sorted(s['times'][self.c['metric']] if s['ok'] else math.inf for s in cand)
+            self.p95 = times[len(times) - 1 - k] if times[len(times) - 1 - k] != math.inf else 0
+
+    def costs(self):
+        n, ref = len(self.main), sorted(x[1] for x in self.main)
+        cand = sorted(x[2] or math.inf for x in self.main)
+        k = sign_losses(n, 50000)
+        self.p50, self.p50_ucb = (0 if t == math.inf else t for t in (cand[(n - 1) // 2], cand[n - 1 - k]))
+        self.ref_lcb = ref[k]
+
+    def gates(self, holm):
+        b, p = self.b, self.b.policy
+        g = {}
+
+        def put(name, good, why):
+            g[name] = ('PASS', 'OK') if good else ('FAIL', why)
+
+        missing = set().union(*[s['missing'] for s in b.samples if s['last']]) & set(p['guards']['required'])
+        put('environment', not missing and not b.unreadable, 'GUARD_UNKNOWN' if missing else 'UNREADABLE_FIELD')
+        put('voids', b.voids * 10**6 <= p['retries']['maxVoidBlocksPpm'] * len(b.design['order']), 'VOID_RATE')
+        s = self.null_stat
+        if not s or 'missing' in self.null_state or len(self.null) < p['design']['nullRun']['pairs']:
+            g['nullRun'] = ('FAIL', 'REFERENCE_FAILED' if 'refFailed' in self.null_state else 'TOO_FEW')
+        else:
+            one = s['loPpm'] <= 10**6 <= s['hiPpm']
+            half = (s['hiPpm'] - s['loPpm'] + 1) // 2
+            put('nullRun', one and half <= p['design']['nullRun']['maxHalfWidthPpm'], 'TOO_WIDE' if one else 'NOT_ONE')
+        g['quality'] = self.quality()
+        if 'refFailed' in self.state:
+            g['complete'] = ('ERROR', 'REFERENCE_FAILED')
+        else:
+            put('complete', 'missing' not in self.state and len(self.main) >= p['design']['minPairs'], 'PAIRS_MISSING')
+        lo, hi = (self.c['scope']['bucket'][k] for k in ('minTokens', 'maxTokens'))
+        seen = {x['nPrompt'] for x in self.mine if x['arm'] == 'B'}
+        put('coverage', {lo, hi, lo + (hi - lo) // 2} <= seen, 'BUCKET_EDGES')
+        if not self.stat:
+            g.update({k: ('NOT_RUN', 'NO_STATISTICS') for k in ('perf', 'sign', 'tail')})
+            return g
+        least = p['perf']['minLowerRatioPpm']
+        put('perf', self.stat['loPpm'] >= least, 'TOO_SLOW' if self.stat['hiPpm'] < least else 'UNDECIDED')
+        if p['perf']['signTest']:
+            put('sign', holm, 'HOLM')
+        else:
+            g['sign'] = ('NOT_APPLICABLE', 'POLICY')
+        if self.tail == 'TOO_FEW':
+            g['tail'] = ('NOT_APPLICABLE' if 'tail' in p['mayNotApply'] else 'NOT_RUN', 'TOO_FEW')
+        else:
+            put('tail', self.tail == 'PASS', 'MISSES')
+        return g
+
+    def quality(self):
+        q, p = self.b.quality, self.b.policy['quality']
+        if not q or not q['prompts']:
+            return 'NOT_RUN', 'NO_SUITE'
+
+        def ppm(part, whole):
+            return part * 10**6 // whole if whole else 0
+
+        room = p['taskNonInferiorityPpm'] * q['tasks'] - (q['tasksLost'] - q['tasksWon']) * 10**6
+        task = q['tasks'] and room >= 0 and room * room * 10**6 >= 2706025 * (q['tasksLost'] + q['tasksWon']) * 10**12
+        why, band = None, p['lengthBandPpm']
+        if text(p['corpusSha256']) and p['corpusSha256'] != self.b.corpus:
+            why = 'OTHER_CORPUS'
+        elif not band[0] <= ppm(q['lenCand'], q['lenRef']) <= band[1]:
+            why = 'LENGTH_BAND'
+        elif q['exactPrompts'] != q['prompts']:
+            if ppm(q['tokensAgree'], q['tokens']) < p['minExactTokenPpm']:
+                why = 'EXACT_TOKENS'
+            elif not q['positions'] or not q['tasks']:
+                why = 'NOT_MEASURED'
+            elif ppm(q['top1'], q['positions']) < p['minTop1Ppm']:
+                why = 'TOP1'
+            elif q['kldSumNano'] // q['positions'] > p['maxKldMeanMicro'] * 1000:
+                why = 'KLD_MEAN'
+            elif q['kldP999Nano'] > p['maxKldP999Micro'] * 1000:
+                why = 'KLD_P999'
+            elif not task:
+                why = 'TASK'
+        return ('FAIL', why) if why else ('PASS', 'OK')
+
+    def classify(self):
+        g = {k: v[0] for k, v in self.g.items()}
+        if g['complete'] == 'ERROR':
+            return 'INVALID_EVIDENCE'
+        if g['quality'] == 'FAIL':
+            return 'FAIL_QUALITY'
+        if g['environment'] != 'PASS' or g['voids'] != 'PASS':
+            return 'NOT_ADMISSIBLE_ENV'
+        if g['nullRun'] != 'PASS':
+            return 'INCONCLUSIVE_ENV'
+        if g['complete'] != 'PASS' or g['coverage'] != 'PASS':
+            return 'INCONCLUSIVE_STATS'
+        if g['tail'] == 'FAIL':
+            return 'FAIL_TAIL'
+        if self.g['perf'] == ('FAIL', 'TOO_SLOW'):
+            return 'FAIL_PERF'
+        may = self.b.policy['mayNotApply']
+        fine = all(v == 'PASS' or (v == 'NOT_APPLICABLE' and k in may) for k, v in g.items())
+        return 'QUALIFIED' if fine and set(g) == set(GATES) else 'INCONCLUSIVE_STATS'
+
+
+def holm(cells, alpha):
+    """p-values as (numerator, n) of num / 2^n; which hypotheses are rejected."""
+    p = [(c.stat['signNum'], c.stat['n']) if c.stat else (1, 0) for c in cells]
+    order = sorted(range(len(p)), key=lambda i: (p[i][0] << (64 - p[i][1]), i))
+    out = [False] * len(p)
+    for k, i in enumerate(order):
+        if p[i][0] * (len(p) - k) * 10**6 > alpha << p[i][1]:
+            break
+        out[i] = True
+    return out
+
+
+def known(v, reason):
+    return v if v else not_known(reason)
+
+
+def analyse(b):
+    cells = [Cell(b, c) for c in b.design['cells']]
+    passed = holm(cells, b.policy['perf']['alphaPpm'])
+    for c, h in zip(cells, passed):
+        c.g = c.gates(h)
+        c.cls = c.classify()
+    hardware = not b.design['synthetic']
+    eligible = hardware and not b.policy['fixture'] and not b.dirty and any(c.cls == 'QUALIFIED' for c in cells)
+    return cells, passed, max((c.cls for c in cells), key=GRAVE.index), hardware, eligible
+
+
+def outputs(b):
+    cells, passed, worst, hardware, eligible = analyse(b)
+    head = {'bundleId': b.id, 'policySha256': b.policy_sha}
+
+    def pair_list(pairs):
+        return [{'candNs': known(c, 'FAILED'), 'pairId': p, 'ratioPpm': r, 'refNs': known(f, 'FAILED')}
+                for p, f, c, r in pairs]
+
+    def stat_or(s, state):
+        return s or not_known('REFERENCE_FAILED' if 'refFailed' in state else 'TOO_FEW')
+
+    def ratio(c):
+        return ({'hi': c.stat['hiPpm'], 'hl': c.stat['hlPpm'], 'lo': c.stat['loPpm']} if c.stat
+                else not_known('NO_STATISTICS'))
+
+    docs = [
+        {**head, 'schema': 'hetero/pairs/1',
+         'cells': [{'id': c.c['id'], 'metric': c.c['metric'], 'nullPairs': pair_list(c.null), 'pairs': pair_list(c.main)}
+                   for c in cells]},
+        {**head, 'schema': 'hetero/quality/1', 'counts': b.quality or not_known('NOT_RUN')},
+        {**head, 'schema': 'hetero/stats/1',
+         'cells': [{'holm': h, 'id': c.c['id'], 'main': stat_or(c.stat, c.state),
+                    'nullRun': stat_or(c.null_stat, c.null_state)} for c, h in zip(cells, passed)]},
+        {**head, 'schema': 'hetero/tails/1',
+         'cells': [{'id': c.c['id'], 'misses': c.misses, 'p95UcbNs': known(c.p95, 'TOO_FEW'), 'requests': c.requests,
+                    'result': c.tail, 'sloNs': c.slo, 'worstPair': c.worst} for c in cells]},
+        {**head, 'schema': 'hetero/costmap/1',
+         'edges': [{k: e[k] for k in ('fixedNs', 'from', 'kind', 'nsPerToken', 'to')} for e in b.edges],
+         'entries': [{'costNs': {'p50': known(c.p50, 'FAILED'), 'p50Ucb': known(c.p50_ucb, 'FAILED'),
+                                 'p95Ucb': known(c.p95, 'TOO_FEW'), 'refP50Lcb': known(c.ref_lcb, 'FAILED')},
+                      'memPeakBytes': b.peak, 'n': c.stat['n'], 'negative': False,
+                      'quality': {'gate': c.g['quality'][0], 'sha256': b.quality_sha}, 'ratioPpm': ratio(c),
+                      'refScopeSha256': c.c['refSha'], 'scopeSha256': c.c['sha'], 'warmupNs': b.warm}
+                     for c in cells if c.cls == 'QUALIFIED'],
+         'negatives': [{'ratioPpm': ratio(c), 'scopeSha256': c.c['sha'], 'verdict': c.cls}
+                       for c in cells if c.cls != 'QUALIFIED']},
+        {**head, 'schema': 'hetero/verdict/1', 'class': worst, 'hardwareEvidence': hardware,
+         'productionEligible': eligible,
+         'cells': [{'class': c.cls, 'gates': [{'gate': g, 'reason': c.g[g][1], 'result': c.g[g][0]} for g in GATES],
+                    'id': c.c['id'], 'scopeSha256': c.c['sha']} for c in cells]}]
+    return [canon(d) for d in docs], worst, hardware, eligible
+
+
+def statement(b, outputs_sha, hardware, eligible):
+    subject = [('modelPack', b.ids['modelPackSha256']), ('tokenizer', b.ids['tokenizerSha256']),
+               ('template', b.ids['templateSha256']), ('binary', b.ids['binarySha256']),
+               ('assets', b.ids['assetsSha256']), ('referenceScope', b.design['cells'][0]['refSha']),
+               ('policy', b.policy_sha), ('bundle', b.id)]
+    return canon({'_type': 'https://in-toto.io/Statement/v1', 'predicateType': 'urn:hetero:evidence:1',
+                  'predicate': {'bundleId': b.id, 'hardwareEvidence': hardware, 'inputsManifestSha256': b.id,
+                                'outputsManifestSha256': outputs_sha, 'productionEligible': eligible,
+                                'schema': 'hetero/evidence/1'},
+                  'subject': [{'digest': {'sha256': d}, 'name': n} for n, d in subject]})
+
+
+def verify(top, trust, now):
+    tree = read_tree(top)
+    inputs = read_manifest(tree, 'inputs.manifest.json', 'hetero/inputs/1', {})
+    outs = read_manifest(tree, 'outputs.manifest.json', 'hetero/outputs/1', {'inputsManifestSha256': digest})
+    listed = {f['path'] for m in (inputs, outs) for f in m['files']}
+    need(set(tree) <= listed | set(SEAL), 'MANIFEST: a file is in no manifest')
+    need(outs['inputsManifestSha256'] == sha(tree['inputs.manifest.json']), 'MANIFEST: outputs are for other inputs')
+    b = Bundle(tree, inputs)
+    docs, worst, hardware, eligible = outputs(b)
+    need([f['path'] for f in outs['files']] == OUTPUTS, 'MANIFEST: not the known outputs')
+    need(all(f['role'] == 'output' for f in outs['files']), 'MANIFEST: role')
+    for name, data in zip(OUTPUTS, docs):
+        need(tree[name] == data, 'RECOMPUTED: %s is not what the inputs and the policy give' % name)
+    need('statement.dsse.json' in tree, 'MANIFEST: statement.dsse.json is missing')
+    body = open_statement(tree['statement.dsse.json'], trust, 'bench', 'urn:hetero:evidence:1', now)
+    need(body == statement(b, sha(tree['outputs.manifest.json']), hardware, eligible),
+         'RECOMPUTED: the signed statement is not about this bundle')
+    return {'bundleId': b.id, 'class': worst, 'hardwareEvidence': hardware, 'ok': True, 'productionEligible': eligible}
+
+
+def main(argv):
+    if len(argv) < 4 or argv[2] != '--trust' or (len(argv) == 6 and argv[4] != '--now') or len(argv) not in (4, 6):
+        print(__doc__.strip(), file=sys.stderr)
+        return 2
+    now = int(argv[5]) if len(argv) == 6 else int(time.time())
+    try:
+        with open(argv[3], 'rb') as f:
+            trust = read_trust(f.read())
+        result = verify(argv[1], trust, now)
+    except (Refused, OSError) as e:
+        result = {'ok': False, 'refused': str(e)}
+    print(json.dumps(result, sort_keys=True))
+    return 0 if result['ok'] else 1
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv))
