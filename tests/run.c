@@ -54,36 +54,49 @@ bool t_note(bool cond)
     return cond;
 }
 
-static void case_over(int code)
+static _Noreturn void case_over(int code)
 {
     fflush(NULL);
     _exit(code);
 }
 
-void t_fail(const char *file, int line, bool fatal, const char *expr, const char *fmt, ...)
+static void say_failure(const char *file, int line, const char *expr, const char *fmt, va_list ap)
 {
     char msg[1024];
-    va_list ap;
-    va_start(ap, fmt);
     vsnprintf(msg, sizeof msg, fmt, ap);
-    va_end(ap);
     unsigned long n = __atomic_add_fetch(&sh->failed, 1, __ATOMIC_RELAXED);
     if (n <= 20) fprintf(stderr, "  %s:%d: %s%s%s\n", file, line, expr, *msg ? ": " : "", msg);
     if (n == 21) fprintf(stderr, "  more failures of this case are not shown\n");
-    if (fatal) case_over(1);
+}
+
+void t_fail(const char *file, int line, const char *expr, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    say_failure(file, line, expr, fmt, ap);
+    va_end(ap);
+}
+
+void t_die(const char *file, int line, const char *expr, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    say_failure(file, line, expr, fmt, ap);
+    va_end(ap);
+    case_over(1);
 }
 
 void t_eq_int(const char *file, int line, const char *expr, long long got, long long want)
 {
-    if (!t_note(got == want)) t_fail(file, line, true, expr, "got %lld, want %lld", got, want);
+    if (!t_note(got == want)) t_die(file, line, expr, "got %lld, want %lld", got, want);
 }
 
 void t_eq_str(const char *file, int line, const char *expr, const char *got, const char *want)
 {
     bool same = got && want ? !strcmp(got, want) : got == want;
     if (!t_note(same))
-        t_fail(file, line, true, expr, "got \"%s\", want \"%s\"", got ? got : "(null)",
-               want ? want : "(null)");
+        t_die(file, line, expr, "got \"%s\", want \"%s\"", got ? got : "(null)",
+              want ? want : "(null)");
 }
 
 void t_eq_mem(const char *file, int line, const char *expr, const void *got, const void *want,
@@ -93,14 +106,14 @@ void t_eq_mem(const char *file, int line, const char *expr, const void *got, con
     size_t i = 0;
     while (i < n && a[i] == b[i]) i++;
     if (!t_note(i == n))
-        t_fail(file, line, true, expr, "byte %zu of %zu is 0x%02x, want 0x%02x", i, n, a[i], b[i]);
+        t_die(file, line, expr, "byte %zu of %zu is 0x%02x, want 0x%02x", i, n, a[i], b[i]);
 }
 
 void t_near(const char *file, int line, const char *expr, double got, double want, double tol)
 {
     if (!t_note(fabs(got - want) <= tol))
-        t_fail(file, line, true, expr, "got %.9g, want %.9g within %.3g (off by %.3g)", got, want,
-               tol, fabs(got - want));
+        t_die(file, line, expr, "got %.9g, want %.9g within %.3g (off by %.3g)", got, want, tol,
+              fabs(got - want));
 }
 
 void t_skip(const char *fmt, ...)
@@ -110,7 +123,6 @@ void t_skip(const char *fmt, ...)
     vsnprintf(sh->skip, sizeof sh->skip, fmt, ap);
     va_end(ap);
     case_over(0);
-    abort(); /* not reached; tells the compiler so */
 }
 
 const char *t_shared(const char *rel)
@@ -131,7 +143,7 @@ const char *t_tmp(void)
         strcpy(sh->tmp, "/tmp/hetero-test-XXXXXX");
         if (!mkdtemp(sh->tmp)) {
             *sh->tmp = 0;
-            t_fail(__FILE__, __LINE__, true, "mkdtemp", "%s", strerror(errno));
+            t_die(__FILE__, __LINE__, "mkdtemp", "%s", strerror(errno));
         }
     }
     return sh->tmp;

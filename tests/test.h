@@ -38,13 +38,16 @@ void t_register(t_case *);
 #define T_CASE_SECONDS(group, name, secs) T_DEFINE(group, name, secs, false)
 #define T_CASE_FULL(group, name, secs)    T_DEFINE(group, name, secs, true)
 
+/* The flow is spelled out so that compilers know what holds after a check. */
 #define T_CHECK(cond, ...)                                                                         \
     do {                                                                                           \
-        if (!t_note(cond)) t_fail(__FILE__, __LINE__, true, #cond, __VA_ARGS__);                   \
+        bool t_holds = (cond);                                                                     \
+        t_note(t_holds);                                                                           \
+        if (!t_holds) t_die(__FILE__, __LINE__, #cond, __VA_ARGS__);                               \
     } while (0)
 #define T_SOFT(cond, ...)                                                                          \
     do {                                                                                           \
-        if (!t_note(cond)) t_fail(__FILE__, __LINE__, false, #cond, __VA_ARGS__);                  \
+        if (!t_note(cond)) t_fail(__FILE__, __LINE__, #cond, __VA_ARGS__);                         \
     } while (0)
 #define T_TRUE(cond)           T_CHECK(cond, "%s", "")
 #define T_EQ_INT(got, want)                                                                        \
@@ -58,8 +61,8 @@ void t_register(t_case *);
 #define T_OK(call, e)                                                                              \
     do {                                                                                           \
         int t_rc = (call);                                                                         \
-        if (!t_note(t_rc == 0))                                                                    \
-            t_fail(__FILE__, __LINE__, true, #call, "returned %d: %s", t_rc, (e).msg);             \
+        t_note(t_rc == 0);                                                                         \
+        if (t_rc) t_die(__FILE__, __LINE__, #call, "returned %d: %s", t_rc, (e).msg);              \
     } while (0)
 /* The call returns `want` (a negative ht_code) and the message of e contains `text`. */
 #define T_ERR(call, want, e, text)                                                                 \
@@ -73,8 +76,10 @@ void t_register(t_case *);
 #define T_SKIP(...) t_skip(__VA_ARGS__)
 
 bool t_note(bool cond); /* counts a check, hands cond through */
-void t_fail(const char *file, int line, bool fatal, const char *expr, const char *fmt, ...)
-    __attribute__((format(printf, 5, 6)));
+void t_fail(const char *file, int line, const char *expr, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+void t_die(const char *file, int line, const char *expr, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5), noreturn));
 void t_eq_int(const char *file, int line, const char *expr, long long got, long long want);
 void t_eq_str(const char *file, int line, const char *expr, const char *got, const char *want);
 void t_eq_mem(const char *file, int line, const char *expr, const void *got, const void *want,

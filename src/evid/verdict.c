@@ -204,8 +204,9 @@ static bool covered(const ht_evidence *v, size_t cell)
     for (size_t i = 0; i < v->n_samples; i++) {
         const ht_sample *x = &v->sample[i];
         if (!x->last || x->cell != cell || x->arm != 'B') continue;
-        seen |= (x->n_prompt == s->min_tokens) | (x->n_prompt == mid) << 1 |
-                (x->n_prompt == s->max_tokens) << 2;
+        if (x->n_prompt == s->min_tokens) seen |= 1;
+        if (x->n_prompt == mid) seen |= 2;
+        if (x->n_prompt == s->max_tokens) seen |= 4;
     }
     return seen == 7;
 }
