@@ -445,8 +445,8 @@ static int run(work *w, ht_err *e)
         return cli__print_config(c, w->engine, &w->sampler.s, e);
     HT_TRY(cli__chat_source_open(c, ht_engine_template(w->engine), &w->chat, e));
     if (system) HT_TRY(set_text(&w->system, system, strlen(system), e));
-    HT_TRY(ht_session_new(&w->session, w->engine, e));
     HT_TRY(cli__spec_open(c, w->engine, &w->spec, e));
+    HT_TRY(ht_session_new(&w->session, w->engine, e));
     HT_TRY(cli__edit_open(&w->edit, c, e));
     return converse(w, e);
 }
@@ -465,8 +465,8 @@ int cli__chat(cli__ctx *c, ht_err *e)
     ht_buf_done(&w.line);
     ht_buf_done(&w.message);
     ht_session_free(w.session);
-    cli__chat_source_done(&w.chat);
     cli__spec_done(&w.spec);
+    cli__chat_source_done(&w.chat);
     cli__sampler_done(&w.sampler);
     if (w.engine) ht_engine_close(w.engine);
     return rc;

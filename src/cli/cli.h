@@ -78,14 +78,6 @@ HT_MUST_USE int cli__ids(cli__ctx *, uint32_t n_vocab, int32_t **ids, size_t *n,
 /* YYYY-MM-DDTHH:MM:SS[Z] in UTC to seconds since 1970. */
 HT_MUST_USE int cli__time(const char *text, int64_t *unix_s, ht_err *);
 
-/* ---- converse.c: rendering conversations ---- */
-typedef struct {
-    char *source;                    /* template text, from --template or the model; owned         */
-    size_t source_n;
-    int64_t now;
-    const char *kwargs;
-    char *tools;                     /* owned or NULL                                              */
-} cli__chat_source;
 /* ---- speculate.c: guessing ahead ---- */
 typedef struct {
     ht_speculation p;
@@ -97,6 +89,14 @@ HT_MUST_USE int cli__spec_open(cli__ctx *, const ht_engine *target, cli__spec *,
 /* After the session that was generated with. */
 void cli__spec_done(cli__spec *);
 
+/* ---- converse.c: rendering conversations ---- */
+typedef struct {
+    char *source;                    /* template text, from --template or the model; owned         */
+    size_t source_n;
+    int64_t now;
+    const char *kwargs;
+    char *tools;                     /* owned or NULL                                              */
+} cli__chat_source;
 /* model_template: what the loaded engine carries, or NULL. HT_EUNSUPPORTED when there is none. */
 HT_MUST_USE int cli__chat_source_open(cli__ctx *, const char *model_template, cli__chat_source *,
                                       ht_err *);
