@@ -125,7 +125,7 @@ static const struct {
      "use 'hetero chat', or 'hetero run -cnv' for one turn"},
     {"-no-cnv --no-conversation --no-display-prompt",
      "'hetero run' completes raw text unless -cnv is given, and never echoes it; leave it out"},
-    {"-md --model-draft -np --parallel -cb --cont-batching --host --port --api-key --alias "
+    {"-np --parallel -cb --cont-batching --host --port --api-key --alias "
      "--slots --metrics -hf --hf-repo --grammar --grammar-file -j --json-schema --lora --mirostat "
      "--reasoning-format --embedding -ot",
      "this build does not have that yet"},
