@@ -18,8 +18,7 @@ run:
 	./hetero run $(if $(PROMPT),-p '$(PROMPT)') $(RUN_ARGS)
 
 # Man pages and completions are made from the option table by the program itself.
-COMMANDS = $(shell sed -n '/enum ht_cmd {/,/HT_CMDS/p' src/core/opt.h | grep -oE 'HT_CMD_[A-Z]+' | \
-             sed 's/HT_CMD_//' | tr A-Z a-z)
+COMMANDS = $(shell sed -nE 's/^ *\[HT_CMD_[A-Z]+\] = \{"([a-z-]+)".*/\1/p' src/core/opt_table.c)
 documents: $(B)/hetero
 	$(Q)mkdir -p $(B)/doc
 	$(Q)$(B)/hetero help --man > $(B)/doc/hetero.1

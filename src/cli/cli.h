@@ -11,23 +11,26 @@
 /* Exit status (docs/cli.md). */
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_FILE = 3, CLI_UNSUPPORTED = 4, CLI_FULL = 5,
        CLI_GATE = 6, CLI_CANCELLED = 130 };
-enum { CLI_ERROR, CLI_WARN, CLI_INFO, CLI_DEBUG };      /* --log-level                             */
+enum { CLI_ERROR, CLI_WARN, CLI_INFO, CLI_DEBUG };      /* --log-level                            */
 enum { CLI_PATH = 4096, CLI_TEXT_MAX = 256 << 20, CLI_JSON_MAX = 64 << 20 };
 
 typedef struct {
     const ht_opts *o;
-    const char *cmd;                 /* "run"                                                      */
+    const char *cmd;                 /* "run"                                                     */
     int level;
     bool json, progress;
-    char model[CLI_PATH];            /* set by cli__model                                          */
+    char model[CLI_PATH];            /* set by cli__model                                         */
     bool is_default_model;
-    uint64_t bar_ns;                 /* when the progress bar was last drawn; 0: none is shown     */
+    char store[CLI_PATH];            /* folder of admitted routes; set by cli__engine_params      */
+    uint64_t bar_ns;                 /* when the progress bar was last drawn; 0: none is shown    */
 } cli__ctx;
 
 /* A command: 0, an exit status > 0 (all said already), or a negative ht_code with *e filled. */
 typedef int cli__command(cli__ctx *, ht_err *e);
-cli__command cli__run, cli__chat, cli__pack, cli__inspect, cli__tokenize, cli__template, cli__explain,
-    cli__bench, cli__ppl, cli__logits, cli__doctor, cli__qualify, cli__version, cli__help;
+cli__command cli__run, cli__chat, cli__pack, cli__inspect, cli__tokenize, cli__template,
+    cli__explain, cli__bench, cli__ppl, cli__logits, cli__doctor, cli__qualify, cli__quality,
+    cli__compare, cli__bench_slot, cli__sim, cli__report, cli__keys, cli__verify, cli__promote,
+    cli__revoke, cli__routes, cli__version, cli__help;
 
 /* ---- say.c: standard output and standard error ---- */
 /* A line on standard error at a level; control characters in it are shown as '?'. */
@@ -43,7 +46,8 @@ HT_MUST_USE int cli__pretty(const char *json, ht_buf *out, ht_err *);
 HT_MUST_USE int cli__out_doc(cli__ctx *, const char *json, ht_err *);
 /* Plain text as it is, or with --json as {"text":...}. */
 HT_MUST_USE int cli__out_text(cli__ctx *, const char *p, size_t n, ht_err *);
-/* Print *e for a person, and with --json as an object on standard output. Returns the exit status. */
+/* Print *e for a person, and with --json as an object on standard output. Returns the exit
+ * status. */
 int cli__fail(cli__ctx *, const ht_err *e);
 int cli__exit_status(int code);
 /* "1.2 GiB" / "17.9 MB" into out. */
@@ -51,6 +55,11 @@ void cli__bytes(double bytes, char out[32]);
 /* Progress of the library's long work; user is the cli__ctx. Cancels after Ctrl-C. */
 int cli__progress(void *user, const char *what, uint64_t done, uint64_t total);
 void cli__progress_end(cli__ctx *);
+
+/* ---- file.c ---- */
+/* The bytes into path, replacing what is there: through a file beside it that is renamed, so that a
+ * full disk leaves the old one. */
+HT_MUST_USE int cli__write_file(const char *path, const char *p, size_t n, ht_err *);
 
 /* ---- signals.c: Ctrl-C ---- */
 /* From now on Ctrl-C (and SIGTERM) sets a flag and cancels `s` (may be NULL) instead of ending the
@@ -81,7 +90,7 @@ HT_MUST_USE int cli__time(const char *text, int64_t *unix_s, ht_err *);
 /* ---- speculate.c: guessing ahead ---- */
 typedef struct {
     ht_speculation p;
-    ht_engine *engine;               /* of the draft model, or NULL                                */
+    ht_engine *engine;               /* of the draft model, or NULL */
     bool on;
 } cli__spec;
 /* From the options: opens the draft model of -md and a session of it. */
@@ -91,11 +100,11 @@ void cli__spec_done(cli__spec *);
 
 /* ---- converse.c: rendering conversations ---- */
 typedef struct {
-    char *source;                    /* template text, from --template or the model; owned         */
+    char *source;                    /* template text, from --template or the model; owned        */
     size_t source_n;
     int64_t now;
     const char *kwargs;
-    char *tools;                     /* owned or NULL                                              */
+    char *tools;                     /* owned or NULL                                             */
 } cli__chat_source;
 /* model_template: what the loaded engine carries, or NULL. HT_EUNSUPPORTED when there is none. */
 HT_MUST_USE int cli__chat_source_open(cli__ctx *, const char *model_template, cli__chat_source *,
@@ -107,7 +116,7 @@ HT_MUST_USE int cli__chat_ids(const cli__chat_source *, const ht_vocab *, const 
 /* ---- generate.c: sampling options and the receipt ---- */
 typedef struct {
     ht_sampling s;
-    ht_logit_bias *bias;             /* owned                                                      */
+    ht_logit_bias *bias;             /* owned                                                     */
     bool seed_is_random;
 } cli__sampler;
 /* From the options; says what is larger than the vocabulary. */

@@ -1,8 +1,10 @@
-/* doctor.c - hetero doctor: what this machine is, what each engine of this build can do here, and for
- * everything that holds it back one next step. Reads and reports, changes nothing. */
+/* doctor.c - hetero doctor: what this machine is, what each engine of this build can do here, and
+ * for everything that holds it back one next step. Reads and reports, changes nothing. */
 #include "cli/cli.h"
 #include "core/arena.h"
 #include "core/cpu.h"
+#include "evid/policy.h"
+#include "evid/telemetry.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +16,8 @@ typedef struct {
     ht_arena *arena;
     const ht_json *engines; /* array                                                      */
     ht_jw j;
+    ht_gpus gpus;
+    ht_json *fingerprint;
     unsigned n_findings;
     bool missing; /* a required engine cannot work here                         */
     char missing_what[120];
@@ -172,6 +176,105 @@ static void find_engines(work *w)
     }
 }
 
+/* ---- fingerprint: what evidence measured here is bound to ---- */
+
+static void digest(work *w, const char *key, enum ht_machine_part part)
+{
+    char hex[HT_SHA256_HEX];
+    ht_err why = {0};
+    ht_jw_key(&w->j, key);
+    if (ht_machine_sha256(w->fingerprint, part, hex, &why) == 0) ht_jw_str(&w->j, hex);
+    else ht_jw_null(&w->j);
+}
+
+static void fingerprint(work *w)
+{
+    static const char *const means[HT_MP_PARTS] = {
+        "another machine: no route measured on one is used on the other",
+        "the same machine in another state: routes stop until a canary passes",
+        "nothing: it is written down", "nothing: guards watch it while measuring"};
+    ht_jw *j = &w->j;
+    ht_jw_key(j, "fingerprint");
+    ht_jw_obj(j);
+    digest(w, "machineClassSha256", HT_MP_REJECT);
+    digest(w, "machineStateSha256", HT_MP_STALE);
+    for (int p = 0; p < HT_MP_PARTS; p++) {
+        const ht_json *part = ht_json_get(w->fingerprint, ht_machine_part_names[p]);
+        ht_jw_key(j, ht_machine_part_names[p]);
+        ht_jw_obj(j);
+        ht_jw_kstr(j, "aDifferenceMeans", means[p]);
+        for (const ht_machine_field *f = ht_machine_fields; f->name; f++)
+            if (f->part == p)
+                ht_jw_kstr(j, f->name, ht_machine_leaf_text(w->arena, ht_json_get(part, f->name)));
+        ht_jw_end(j, '}');
+    }
+    ht_jw_key(j, "gpus");
+    ht_jw_arr(j);
+    for (uint32_t i = 0; i < w->gpus.n; i++) {
+        const ht_gpu *g = &w->gpus.gpu[i];
+        ht_jw_obj(j);
+        ht_jw_kstr(j, "name", g->name);
+        ht_jw_kuint(j, "memoryBytes", g->memory_bytes);
+        ht_jw_kstr(j, "driver", w->gpus.driver);
+        ht_jw_kuint(j, "otherProcesses", g->processes);
+        ht_jw_end(j, '}');
+    }
+    ht_jw_end(j, ']');
+    ht_jw_end(j, '}');
+}
+
+static void find_fingerprint(work *w)
+{
+    char what[120];
+    for (int p = 0; p < HT_MP_LIVE; p++) {
+        const ht_json *part = ht_json_get(w->fingerprint, ht_machine_part_names[p]);
+        for (size_t i = 0; i < part->n; i++) {
+            const ht_json *why = ht_json_get(&part->at[i], "unreadable");
+            if (!why) continue;
+            snprintf(what, sizeof what, "%.40s cannot be read (%.30s)", part->at[i].key, why->s);
+            finding(w, what, "an unreadable field matches nothing, not even itself",
+                    "let this process read it; until then nothing measured here admits a route");
+        }
+    }
+}
+
+/* Guards that the default policy requires and that this host does not show. */
+static void find_guards(work *w)
+{
+    static const char *const next[HT_GUARDS] = {
+        [HT_G_AC] = "let this process read /sys/class/power_supply",
+        [HT_G_CLOCKS] = "measure on a host that shows cpufreq; virtual machines seldom do",
+        [HT_G_FOREIGN] = "let this process read /proc/stat",
+        [HT_G_CGROUP] = "let this process read cpu.stat of its control group",
+        [HT_G_STEAL] = "let this process read /proc/stat",
+        [HT_G_SWAP] = "let this process read /proc/vmstat",
+        [HT_G_THROTTLE] = "measure on a host that counts thermal throttling, or with a policy that "
+                          "does not require it"};
+    ht_telemetry t[2];
+    ht_policy p;
+    ht_guard_state state;
+    char what[96];
+    ht_telemetry_take("", &w->gpus, &t[0]);
+    t[1] = t[0];
+    t[1].mono_ns += 1000000; /* a stretch of time, for shares of it */
+    t[1].cpu_total += 1;
+    const ht_json *guards = ht_telemetry_guards(w->arena, t, t);
+    if (ht_policy_parse(w->arena, ht_policy_default, strlen(ht_policy_default), &p, NULL) ||
+        ht_guards_read(guards, &p, 1, &state, NULL))
+        return;
+    for (unsigned g = 0; g < HT_GUARDS; g++) {
+        if (!(state.unknown & p.required & 1u << g)) continue;
+        const ht_json *why = ht_json_get(ht_json_get(guards, ht_guard_names[g]), "reason");
+        snprintf(what, sizeof what, "guard %s is not known here (%s)", ht_guard_names[g],
+                 why ? why->s : "?");
+        finding(
+            w, what,
+            "without it performance evidence is not admissible (NOT_ADMISSIBLE_ENV); evidence of "
+            "quality still is",
+            next[g] ? next[g] : "measure on a host that shows it");
+    }
+}
+
 static int write_doc(work *w, ht_err *e)
 {
     ht_cpu_threads t;
@@ -184,11 +287,14 @@ static int write_doc(work *w, ht_err *e)
     machine(w, &t);
     ht_jw_key(&w->j, "engines");
     ht_jw_json(&w->j, w->engines);
+    fingerprint(w);
     ht_jw_key(&w->j, "findings");
     ht_jw_arr(&w->j);
     find_cpu(w, &t);
     find_memory(w);
     find_engines(w);
+    find_fingerprint(w);
+    find_guards(w);
     if (is_virtual())
         finding(w, "this is a virtual machine",
                 "its clocks and neighbours are not under our control",
@@ -217,6 +323,9 @@ int cli__doctor(cli__ctx *c, ht_err *e)
         if (!w.engines || w.engines->type != HT_JARR)
             rc = HT_FAIL(e, HT_EFORMAT, "the library's list of engines has no \"engines\"");
     }
+    ht_gpus_read(&w.gpus);
+    const ht_machine_source here = {.root = "", .gpus = &w.gpus};
+    if (!rc) rc = ht_machine_read(w.arena, &here, &w.fingerprint, e);
     if (!rc) rc = write_doc(&w, e);
     if (!rc && w.missing) {
         cli__say(c, CLI_ERROR, "hetero doctor: error: %s", w.missing_what);

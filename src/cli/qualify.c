@@ -1,14 +1,470 @@
-/* qualify.c - hetero qualify --reference: is the engine in force correct on this machine? */
-#include "cli/cli.h"
+/* qualify.c - hetero qualify: a sealed paired experiment on this machine, written as a bundle
+ * and judged by the policy (docs/harness.md); with --reference the check of the reference engine
+ * instead. */
+#include "cli/subject.h"
+#include "cli/worker.h"
+#include "core/clock.h"
+#include "core/cpu.h"
+#include "core/map.h"
+#include "core/rng.h"
+#include "evid/verdict.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CELLS_MAX = 8 };
+#define SLOT_TIMEOUT_NS ((uint64_t)600 * 1000000000u)
+#define GAP_NS          ((uint64_t)500 * 1000000u)
+
+typedef struct {
+    cli__ctx *c;
+    ht_arena *arena;
+    ht_engine *ref, *cand;
+    ht_quality quality;
+    cli__subject subject;
+    ht_policy policy;
+    const char *policy_text, *spec, *arm[2]; /* arm: reference, candidate                 */
+    size_t n_policy;
+    ht_cell cell[CELLS_MAX];
+    size_t n_cells;
+    char class_sha[HT_SHA256_HEX], instance[HT_INSTANCE], os[64];
+    ht_gpus gpus;
+    ht_key *key;
+    uint32_t ctx;
+} work;
+
+/* ---- what differs ---- */
+
+/* "cpu;isa=generic;threads=1": the candidate's engine and whatever else of its settings is not a
+ * member of the scope by itself. */
+static int backend_name(work *w, const ht_json *phase, const char **out, ht_err *e)
+{
+    static const char *const own[] = {
+        "act=", "ctk=", "ctv=", "engine=", "prefill-engine=", "decode-engine=", "model="};
+    const char *p = w->spec;
+    ht_buf b;
+    ht_buf_init(&b, 1 << 12);
+    ht_buf_str(&b, cli__str(phase, "executed", "cpu"));
+    while (*p) {
+        size_t n = strcspn(p, ",");
+        bool skip = n == 0;
+        for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+            skip = skip || strncmp(p, own[i], strlen(own[i])) == 0;
+        if (!skip) {
+            ht_buf_char(&b, ';');
+            ht_buf_add(&b, p, n);
+        }
+        p += n + (p[n] == ',');
+    }
+    int rc = ht_buf_ok(&b, "backend name", e);
+    *out = rc ? NULL : ht_arena_strndup(w->arena, b.p, b.n);
+    ht_buf_done(&b);
+    return rc || *out ? rc : HT_FAIL(e, HT_ENOMEM, "qualify: out of memory");
+}
+
+/* Two tokens on a fresh session: the receipt says what this engine is. */
+static int probe(work *w, ht_engine *engine, const ht_json **receipt, ht_err *e)
+{
+    const int32_t ids[2] = {1, 2};
+    ht_session *s;
+    ht_sampling greedy;
+    ht_gen_result r = {0};
+    ht_json *doc = NULL;
+    char *json = NULL;
+    ht_sampling_init(&greedy);
+    greedy.temp = 0;
+    const ht_gen_params p = {.max_new = 2, .sampling = &greedy, .ignore_eos = 1};
+    HT_TRY(ht_session_new(&s, engine, e));
+    int rc = ht_session_generate(s, ids, 2, &p, &r, e);
+    ht_gen_result_done(&r);
+    if (!rc) rc = ht_session_receipt(s, &json, e);
+    if (!rc) rc = ht_json_parse(w->arena, json, strlen(json), 0, "receipt", &doc, e);
+    ht_free(json);
+    ht_session_free(s);
+    *receipt = doc;
+    return rc;
+}
+
+/* ---- cells ---- */
+
+/* "p512" or "d512": phase and the upper edge of a bucket of product.md R2. */
+static int parse_bucket(const char *word, size_t n, ht_scope *s, ht_err *e)
+{
+    static const uint32_t edge[] = {0, 32, 128, 512, 2048};
+    for (size_t i = 1; i < sizeof edge / sizeof *edge; i++) {
+        char name[2][16];
+        for (int k = 0; k < 2; k++) {
+            snprintf(name[k], sizeof name[k], "%c%u", "pd"[k], edge[i]);
+            if (strlen(name[k]) != n || strncmp(word, name[k], n) != 0) continue;
+            s->phase = (uint8_t)(k ? HT_DECODE : HT_PREFILL);
+            s->min_tokens = edge[i - 1] + 1;
+            s->max_tokens = edge[i];
+            return 0;
+        }
+    }
+    return HT_FAIL(
+        e, HT_EARG,
+        "bucket \"%.*s\": need p32, p128, p512, p2048 (prefill) or d32, d128, d512, d2048 "
+        "(decode), separated by commas",
+        (int)(n < 40 ? n : 40), word);
+}
+
+static void fill_scope(work *w, const ht_json *receipt, ht_scope *s)
+{
+    s->max_new = s->phase == HT_DECODE ? 16 : 0;
+    s->batch_min = s->batch_max = 1;
+    s->ctx_max = w->ctx;
+    s->acc = "f32";
+    s->act = cli__str(receipt, "act", "f32");
+    s->kv = cli__str(receipt, "kv.k", "f16");
+    if (strcmp(s->kv, cli__str(receipt, "kv.v", s->kv)) != 0) s->kv = "f16,f32";
+    s->weights = cli__str(receipt, "contract", "f16");
+    s->sampler = "greedy";
+    s->spec = "off";
+    s->model_sha = w->subject.model_sha;
+    s->tok_sha = w->subject.tok_sha;
+    s->tmpl_sha = w->subject.tmpl_sha;
+    s->binary_sha = w->subject.binary_sha;
+    s->assets_sha = w->subject.assets_sha;
+    s->class_sha = w->class_sha;
+    s->instance = w->instance;
+    s->os = w->os;
+}
+
+static int by_id(const ht_cell *x, const ht_cell *y)
+{
+    return strcmp(x->id, y->id);
+}
+
+static int make_cells(work *w, const ht_json *ref, const ht_json *cand, ht_err *e)
+{
+    for (const char *p = ht_opts_arg(w->c->o, 0); *p;) {
+        size_t n = strcspn(p, ","), at = w->n_cells;
+        ht_cell x = {0};
+        if (w->n_cells == CELLS_MAX)
+            return HT_FAIL(e, HT_EARG, "more than %d buckets at once", (int)CELLS_MAX);
+        HT_TRY(parse_bucket(p, n, &x.scope, e));
+        x.id = ht_arena_strndup(w->arena, p, n);
+        if (!x.id) return HT_FAIL(e, HT_ENOMEM, "qualify: out of memory");
+        x.metric = x.scope.phase == HT_PREFILL ? HT_M_TTFT : HT_M_TPOT;
+        x.ref = x.scope;
+        fill_scope(w, cand, &x.scope);
+        fill_scope(w, ref, &x.ref);
+        const ht_json *phases = ht_json_get(cand, "phases");
+        HT_TRY(backend_name(w,
+                            phases && phases->n > x.scope.phase ? &phases->at[x.scope.phase] : NULL,
+                            &x.scope.backend, e));
+        x.ref.backend = "cpu";
+        while (at > 0 && by_id(&x, &w->cell[at - 1]) < 0) {
+            w->cell[at] = w->cell[at - 1];
+            at--;
+        }
+        w->cell[at] = x;
+        w->n_cells++;
+        p += n + (p[n] == ',');
+    }
+    return w->n_cells ? 0 : HT_FAIL(e, HT_EARG, "no bucket given");
+}
+
+/* ---- the machine ---- */
+
+static int state_path(const char *name, char out[CLI_PATH], ht_err *e)
+{
+    const char *state = ht_env_get(HT_ENV_XDG_STATE_HOME), *home = ht_env_get(HT_ENV_HOME);
+    int n = state && *state == '/' ? snprintf(out, CLI_PATH, "%s/hetero", state)
+            : home                 ? snprintf(out, CLI_PATH, "%s/.local/state/hetero", home)
+                                   : -1;
+    if (n < 0 || n + (int)strlen(name) + 2 > CLI_PATH)
+        return HT_FAIL(e, HT_EIO, "no place for keys: set HOME or XDG_STATE_HOME");
+    for (char *p = out + 1; (p = strchr(p, '/')); p++) {
+        *p = 0;
+        mkdir(out, 0700); /* what cannot be made shows when the file is opened */
+        *p = '/';
+    }
+    mkdir(out, 0700);
+    snprintf(out + n, CLI_PATH - (size_t)n, "/%s", name);
+    return 0;
+}
+
+static int open_machine(work *w, ht_err *e)
+{
+    char path[CLI_PATH];
+    uint8_t secret[HT_SECRET];
+    ht_json *doc;
+    ht_err unreadable = {0};
+    ht_gpus_read(&w->gpus);
+    const ht_machine_source here = {.root = "", .gpus = &w->gpus};
+    HT_TRY(ht_machine_read(w->arena, &here, &doc, e));
+    int rc = ht_machine_sha256(doc, HT_MP_REJECT, w->class_sha, &unreadable);
+    if (rc && rc != HT_EGATE) return HT_FAIL(e, rc, "%s", unreadable.msg);
+    if (rc) cli__say(w->c, CLI_WARN, "warning: %s", unreadable.msg);
+    snprintf(w->os, sizeof w->os, "linux-%s",
+             ht_machine_leaf_text(w->arena, ht_json_path(doc, "reject.osMajor")));
+    HT_TRY(state_path("instance.secret", path, e));
+    HT_TRY(ht_machine_secret(path, secret, e));
+    return ht_machine_instance(&here, secret, w->instance, e);
+}
+
+static int open_key(work *w, ht_err *e)
+{
+    const char *const *file;
+    char path[CLI_PATH];
+    size_t n = ht_opt_list(w->c->o, HT_OPT_KEY, &file);
+    if (n > 1) return HT_FAIL(e, HT_EARG, "a bundle is signed by one key: give --key once");
+    if (n) return ht_key_load(&w->key, file[0], e);
+    HT_TRY(state_path("bench.pem", path, e));
+    if (access(path, F_OK) == 0) return ht_key_load(&w->key, path, e);
+    cli__say(w->c, CLI_INFO, "a new bench key: %s", path);
+    HT_TRY(ht_key_new(&w->key, e));
+    return ht_key_save(w->key, path, e);
+}
+
+/* ---- the harness's functions ---- */
+
+static uint64_t op_now(void *user)
+{
+    (void)user;
+    return ht_now_ns();
+}
+
+static void op_rest(void *user, uint64_t ns)
+{
+    struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    (void)user;
+    nanosleep(&t, NULL);
+}
+
+static void op_counters(void *user, ht_telemetry *t)
+{
+    work *w = user;
+    if (w->gpus.n) ht_gpus_read(&w->gpus);
+    ht_telemetry_take("", &w->gpus, t);
+}
+
+static int op_machine(void *user, ht_arena *a, ht_json **doc, ht_err *e)
+{
+    work *w = user;
+    const ht_machine_source here = {.root = "", .gpus = &w->gpus};
+    return ht_machine_read(a, &here, doc, e);
+}
+
+static int op_slot(void *user, char arm, const ht_bench_request *q, size_t n, ht_arena *a,
+                   ht_bench_slot *out, ht_err *e)
+{
+    work *w = user;
+    return cli__worker_run(a, w->arm[arm == 'B'], w->ctx, 1, q, n, SLOT_TIMEOUT_NS, out, e);
+}
+
+static void op_progress(void *user, uint32_t done, uint32_t all)
+{
+    work *w = user;
+    cli__progress(w->c, "slots", done, all);
+}
+
+static bool op_cancelled(void *user)
+{
+    (void)user;
+    return cli__interrupted();
+}
+
+/* ---- the experiment ---- */
+
+static int run_quality(work *w, ht_bundle_file *file, size_t *n, ht_err *e)
+{
+    static const char *const name[3] = {"quality/prompts.jsonl", "quality/ref.jsonl",
+                                        "quality/cand.jsonl"};
+    cli__suite suite;
+    if (!ht_opt_given(w->c->o, HT_OPT_FILE)) {
+        cli__say(w->c, CLI_WARN,
+                 "warning: no corpus (-f): the quality gate is NOT_RUN, so nothing can qualify");
+        return 0;
+    }
+    HT_TRY(cli__suite_options(w->c, &suite, e));
+    if (suite.ctx > w->ctx) suite.ctx = w->ctx;
+    HT_TRY(cli__suite_run(w->c, &suite, w->ref, w->cand, &w->quality, e));
+    for (int k = 0; k < 3; k++)
+        file[(*n)++] = (ht_bundle_file){name[k], w->quality.file[k].p, w->quality.file[k].n};
+    return 0;
+}
+
+static int open_arms(work *w, ht_err *e)
+{
+    ht_engine_params p;
+    const ht_json *ref, *cand;
+    HT_TRY(cli__engine_open(w->c, 0, &w->ref, e));
+    w->ctx = ht_engine_ctx(w->ref);
+    cli__engine_params(w->c, w->ctx, &p);
+    HT_TRY(cli__arm(w->arena, w->spec, &p, e));
+    HT_TRY(ht_engine_open(&w->cand, &p, e));
+    w->arm[0] = ht_arena_printf(w->arena, "model=%s", w->c->model);
+    w->arm[1] = ht_arena_printf(w->arena, "model=%s,%s", w->c->model, w->spec);
+    if (!w->arm[0] || !w->arm[1]) return HT_FAIL(e, HT_ENOMEM, "qualify: out of memory");
+    HT_TRY(probe(w, w->ref, &ref, e));
+    HT_TRY(probe(w, w->cand, &cand, e));
+    HT_TRY(
+        cli__subject_make(w->arena, w->c->model, ref, ht_engine_template(w->ref), &w->subject, e));
+    HT_TRY(open_machine(w, e));
+    HT_TRY(make_cells(w, ref, cand, e));
+    for (size_t i = 0; i < w->n_cells; i++)
+        if (w->cell[i].scope.max_tokens + 16 > w->ctx)
+            return HT_FAIL(e, HT_EARG, "bucket %s needs a context of %u, there is %u",
+                           w->cell[i].id, w->cell[i].scope.max_tokens + 16, w->ctx);
+    return 0;
+}
+
+static int make_dir(const char *parent, char work_dir[CLI_PATH], ht_err *e)
+{
+    if (mkdir(parent, 0777) != 0 && errno != EEXIST)
+        return HT_FAIL(e, HT_EIO, "%s: %s", parent, strerror(errno));
+    if (snprintf(work_dir, CLI_PATH, "%s/.run-%lld-%ld", parent, (long long)ht_now_unix(),
+                 (long)getpid()) >= CLI_PATH)
+        return HT_FAIL(e, HT_EARG, "%s: the path is too long", parent);
+    return 0;
+}
+
+/* The verdict, with the bundle's place, on standard output. */
+static int out_verdict(work *w, const char *dir, int *status, ht_err *e)
+{
+    char path[CLI_PATH + 128], *text;
+    size_t n;
+    ht_json *doc;
+    ht_buf b;
+    ht_jw j;
+    snprintf(path, sizeof path, "%s/verdict.json", dir);
+    HT_TRY(ht_file_read(path, CLI_JSON_MAX, &text, &n, e));
+    int rc = ht_json_parse(w->arena, text, n, 0, path, &doc, e);
+    ht_mem_free(text);
+    HT_TRY(rc);
+    ht_buf_init(&b, 0);
+    ht_jw_init(&j, &b, 0);
+    ht_jw_obj(&j);
+    ht_jw_kstr(&j, "bundle", dir);
+    ht_jw_key(&j, "verdict");
+    ht_jw_json(&j, doc);
+    ht_jw_end(&j, '}');
+    rc = ht_buf_ok(&b, "verdict", e);
+    if (!rc) rc = cli__out_doc(w->c, b.p, e);
+    ht_buf_done(&b);
+    const char *cls = cli__str(doc, "class", "?");
+    if (!rc && strcmp(cls, ht_class_names[HT_QUALIFIED]) != 0) {
+        cli__say(w->c, CLI_ERROR, "hetero qualify: not qualified: %s", cls);
+        *status = CLI_GATE;
+    }
+    return rc;
+}
+
+static int experiment(work *w, int *status, ht_err *e)
+{
+    const ht_opts *o = w->c->o;
+    const char *parent = ht_opt_str(o, HT_OPT_OUT) ? ht_opt_str(o, HT_OPT_OUT) : "evidence";
+    char dir[CLI_PATH], final[CLI_PATH + HT_SHA256_HEX], id[HT_SHA256_HEX];
+    ht_bundle_file file[CLI_SUBJECT_FILES + 3];
+    int64_t seed = ht_opt_int(o, HT_OPT_SEED);
+    ht_cpu_threads threads;
+    size_t n = 0;
+    for (; n < w->subject.n_files; n++) file[n] = w->subject.file[n];
+    HT_TRY(run_quality(w, file, &n, e));
+    HT_TRY(make_dir(parent, dir, e));
+    ht_cpu_threads_get(&threads);
+    const uint32_t pairs = (uint32_t)ht_opt_int(o, HT_OPT_PAIRS);
+    const ht_bench_plan plan = {.cell = w->cell,
+                                .n_cells = w->n_cells,
+                                .pairs = pairs ? pairs : w->policy.min_pairs,
+                                .null_pairs = w->policy.null_pairs,
+                                .requests = (uint32_t)ht_opt_int(o, HT_OPT_REQUESTS),
+                                .warmups = 1,
+                                .cpus = (uint32_t)threads.affinity,
+                                .n_vocab = ht_vocab_size(ht_engine_vocab(w->ref)),
+                                .seed = seed >= 0 ? (uint64_t)seed : 1,
+                                .gap_ns = GAP_NS,
+                                .started_unix = ht_now_unix(),
+                                .policy = w->policy_text,
+                                .n_policy = w->n_policy,
+                                .extra = file,
+                                .n_extra = n};
+    const ht_bench_ops ops = {.user = w,
+                              .now_ns = op_now,
+                              .rest = op_rest,
+                              .counters = op_counters,
+                              .machine = op_machine,
+                              .slot = op_slot,
+                              .progress = op_progress,
+                              .cancelled = op_cancelled};
+    /* The workers open the model themselves: our copies must not sit in memory beside them. */
+    ht_engine_close(w->cand);
+    ht_engine_close(w->ref);
+    w->cand = w->ref = NULL;
+    HT_TRY(ht_bench_run(&plan, &ops, dir, e));
+    cli__progress_end(w->c);
+    HT_TRY(ht_bundle_seal(dir, w->key, id, e));
+    snprintf(final, sizeof final, "%s/%s", parent, id);
+    if (rename(dir, final) != 0) return HT_FAIL(e, HT_EIO, "%s: %s", final, strerror(errno));
+    return out_verdict(w, final, status, e);
+}
+
+static int run(work *w, int *status, ht_err *e)
+{
+    static const enum ht_opt fixed[] = {HT_OPT_ENGINE,        HT_OPT_PREFILL_ENGINE,
+                                        HT_OPT_DECODE_ENGINE, HT_OPT_ACT,
+                                        HT_OPT_CTK,           HT_OPT_CTV,
+                                        HT_OPT_ISA,           HT_OPT_THREADS,
+                                        HT_OPT_UBATCH};
+    cli__ctx *c = w->c;
+    const char *model = ht_opts_arg(c->o, 1);
+    w->spec = ht_opt_str(c->o, HT_OPT_CANDIDATE);
+    if (!ht_opts_arg(c->o, 0) || !w->spec)
+        return HT_FAIL(e, HT_EARG,
+                       "usage: hetero qualify BUCKET,... MODEL --candidate KEY=VALUE,... (or "
+                       "--reference)");
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
+        char name[64];
+        ht_opt_name(fixed[i], name, sizeof name);
+        if (ht_opt_given(c->o, fixed[i]))
+            return HT_FAIL(e, HT_EARG,
+                           "%s: the other arm is always the reference; say what differs with "
+                           "--candidate",
+                           name);
+    }
+    if (strncmp(w->spec, "model=", 6) == 0 || strstr(w->spec, ",model="))
+        return HT_FAIL(e, HT_EARG, "a route does not change the model: see 'hetero quality'");
+    if (model && (strchr(model, ',') || strlen(model) >= sizeof c->model))
+        return HT_FAIL(e, HT_EARG, "%.80s: a path without a comma is needed here", model);
+    if (model) memcpy(c->model, model, strlen(model) + 1);
+    else HT_TRY(cli__model(c, true, e));
+    HT_TRY(cli__policy(c, w->arena, &w->policy, &w->policy_text, &w->n_policy, e));
+    cli__watch(NULL);
+    HT_TRY(open_key(w, e));
+    HT_TRY(open_arms(w, e));
+    return experiment(w, status, e);
+}
+
+static int qualify_route(cli__ctx *c, ht_err *e)
+{
+    work *w = ht_mem_alloc(sizeof *w);
+    int status = 0;
+    if (!w) return HT_FAIL(e, HT_ENOMEM, "qualify: out of memory");
+    w->c = c;
+    ht_quality_init(&w->quality);
+    int rc = ht_arena_new(&w->arena, 0, e);
+    if (!rc) rc = run(w, &status, e);
+    ht_quality_done(&w->quality);
+    if (w->cand) ht_engine_close(w->cand);
+    if (w->ref) ht_engine_close(w->ref);
+    ht_key_free(w->key);
+    ht_arena_free(w->arena);
+    ht_mem_free(w);
+    return rc ? rc : status;
+}
 
 int cli__qualify(cli__ctx *c, ht_err *e)
 {
     ht_engine *engine;
     char *json = NULL;
     ht_err none;
-    if (!ht_opt_on(c->o, HT_OPT_REFERENCE))
-        return HT_FAIL(e, HT_EUNSUPPORTED,
-                       "this build qualifies the reference engine only: add --reference");
+    if (!ht_opt_on(c->o, HT_OPT_REFERENCE)) return qualify_route(c, e);
     HT_TRY(cli__model(c, true, e));
     HT_TRY(cli__engine_open(c, 0, &engine, e));
     int rc = ht_engine_qualify_reference(engine, &json, e);

@@ -12,6 +12,8 @@
 enum ht_cmd {
     HT_CMD_RUN, HT_CMD_CHAT, HT_CMD_PACK, HT_CMD_INSPECT, HT_CMD_TOKENIZE, HT_CMD_TEMPLATE,
     HT_CMD_EXPLAIN, HT_CMD_BENCH, HT_CMD_PPL, HT_CMD_LOGITS, HT_CMD_DOCTOR, HT_CMD_QUALIFY,
+    HT_CMD_QUALITY, HT_CMD_COMPARE, HT_CMD_SIM, HT_CMD_REPORT, HT_CMD_SLOT,
+    HT_CMD_KEYS, HT_CMD_VERIFY, HT_CMD_PROMOTE, HT_CMD_REVOKE, HT_CMD_ROUTES,
     HT_CMD_VERSION, HT_CMD_HELP,
     HT_CMDS
 };
@@ -25,7 +27,11 @@ enum ht_opt {
     HT_OPT_BOS, HT_OPT_EOS, HT_OPT_NOW, HT_OPT_DETOKENIZE, HT_OPT_ADD_BOS, HT_OPT_AT, HT_OPT_CHUNKS,
     HT_OPT_OUT, HT_OPT_PRECISION, HT_OPT_ALSO, HT_OPT_Q4_TYPE, HT_OPT_HEAD_TYPE,
     HT_OPT_TENSORS, HT_OPT_BENCH_P, HT_OPT_BENCH_N, HT_OPT_BENCH_D, HT_OPT_REPS,
-    HT_OPT_EXPLAIN_P, HT_OPT_EXPLAIN_D, HT_OPT_REFERENCE, HT_OPT_REQUIRE_DEVICE,
+    HT_OPT_EXPLAIN_P, HT_OPT_EXPLAIN_D, HT_OPT_REFERENCE, HT_OPT_CANDIDATE, HT_OPT_POLICY,
+    HT_OPT_TEXT, HT_OPT_ITEMS, HT_OPT_TASKS, HT_OPT_IN, HT_OPT_SIGN, HT_OPT_TRUST, HT_OPT_PAIRS,
+    HT_OPT_REQUESTS, HT_OPT_KEY, HT_OPT_SERVER, HT_OPT_API, HT_OPT_SERVER_MODEL,
+    HT_OPT_SERVER_BINARY, HT_OPT_CONTEXTS, HT_OPT_SPACING, HT_OPT_REQUIRE_DEVICE,
+    HT_OPT_STORE, HT_OPT_GRANT, HT_OPT_REASON, HT_OPT_QUARANTINE, HT_OPT_RENEW,
     HT_OPT_MAN, HT_OPT_COMPLETION,
     /* generating */
     HT_OPT_PREDICT, HT_OPT_STOP, HT_OPT_IGNORE_EOS, HT_OPT_SPECIAL,
@@ -55,7 +61,7 @@ enum ht_opt_type {
 enum ht_opt_group { HT_GROUP_MODEL, HT_GROUP_INPUT, HT_GROUP_GENERATE, HT_GROUP_SAMPLE,
                     HT_GROUP_ENGINE, HT_GROUP_OUTPUT, HT_GROUPS };
 typedef struct {
-    const char *names;               /* "-n --predict --n-predict": the first long one is its name */
+    const char *names;              /* "-n --predict --n-predict": the first long one is its name */
     const char *arg;                 /* what help calls the value; NULL for a flag                */
     const char *def;                 /* default as text, parsed like a given value; NULL: none    */
     const char *choices;             /* HT_OPT_ENUM                                               */
@@ -88,13 +94,15 @@ const char *ht_opts_arg(const ht_opts *, size_t i);          /* positional; NULL
 enum ht_opt_source { HT_FROM_DEFAULT, HT_FROM_ENV, HT_FROM_CLI };
 enum ht_opt_source ht_opt_source(const ht_opts *, enum ht_opt);
 bool ht_opt_given(const ht_opts *, enum ht_opt);             /* from the line or the environment  */
-/* The value in force. Numbers are checked already. A row without default and value gives 0 / NULL. */
+/* The value in force. Numbers are checked already. A row without default and value gives 0 /
+ * NULL. */
 bool ht_opt_on(const ht_opts *, enum ht_opt);
 int64_t ht_opt_int(const ht_opts *, enum ht_opt);
 double ht_opt_real(const ht_opts *, enum ht_opt);
 const char *ht_opt_str(const ht_opts *, enum ht_opt);
 size_t ht_opt_list(const ht_opts *, enum ht_opt, const char *const **values);
-/* The words of the environment that begin with HETERO_ and that no row knows; NULL past the last. */
+/* The words of the environment that begin with HETERO_ and that no row knows; NULL past the
+ * last. */
 const char *ht_opts_unknown_env(const ht_opts *, size_t i);
 
 /* Name to command; HT_EARG with a suggestion otherwise. */
@@ -113,7 +121,8 @@ HT_MUST_USE int ht_parse_ints(const char *text, const char *what, int64_t min, i
 unsigned ht_edit_distance(const char *a, const char *b);
 
 /* ---- the rest of the environment ---- */
-enum ht_env { HT_ENV_HOME, HT_ENV_XDG_STATE_HOME, HT_ENV_XDG_CACHE_HOME, HT_ENV_TERM, HT_ENV_SHARED,
+enum ht_env { HT_ENV_HOME, HT_ENV_XDG_STATE_HOME, HT_ENV_XDG_CACHE_HOME, HT_ENV_XDG_DATA_HOME,
+              HT_ENV_TERM, HT_ENV_SHARED,
               HT_ENVS };
 const char *ht_env_get(enum ht_env); /* NULL when unset or empty                                  */
 

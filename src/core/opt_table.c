@@ -4,9 +4,12 @@
 #define C(x) (1u << HT_CMD_##x)
 enum {
     C_GEN = C(RUN) | C(CHAT),
-    C_ENGINE = C_GEN | C(EXPLAIN) | C(BENCH) | C(PPL) | C(LOGITS) | C(QUALIFY),
+    C_ENGINE = C_GEN | C(EXPLAIN) | C(BENCH) | C(PPL) | C(LOGITS) | C(QUALIFY) | C(QUALITY) |
+               C(COMPARE),
     C_MODEL = C_ENGINE | C(INSPECT) | C(TOKENIZE) | C(TEMPLATE),
     C_PRE = C_ENGINE | C(TOKENIZE) | C(PACK),
+    C_STORE = C(KEYS) | C(VERIFY) | C(PROMOTE) | C(REVOKE) | C(ROUTES) | C_GEN,
+    C_SIGN = C(PROMOTE) | C(REVOKE) | C(ROUTES),
     C_ALL = (1u << HT_CMDS) - 1
 };
 
@@ -33,8 +36,10 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
 
     [HT_OPT_PROMPT] = STR(INPUT, 0, C(RUN) | C(TOKENIZE), "-p --prompt", "TEXT", NULL,
         "the text"),
-    [HT_OPT_FILE] = STR(INPUT, 0, C(RUN) | C(TOKENIZE) | C(PPL), "-f --file", "FILE", NULL,
-        "read the text from FILE; - is standard input"),
+    [HT_OPT_FILE] = STR(INPUT, 0, C(RUN) | C(TOKENIZE) | C(PPL) | C(QUALITY) | C(QUALIFY),
+        "-f --file", "FILE", NULL,
+        "read the text from FILE; - is standard input (quality, qualify: JSON lines of prompts and "
+        "responses)"),
     [HT_OPT_IDS] = STR(INPUT, 0, C(RUN) | C(TOKENIZE) | C(LOGITS), "--ids", "LIST", NULL,
         "token ids separated by commas, instead of text"),
     [HT_OPT_ESCAPE] = FLAG(INPUT, 0, C(RUN) | C(TOKENIZE), "-e --escape",
@@ -45,7 +50,8 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "system message put before the conversation"),
     [HT_OPT_MESSAGES] = STR(INPUT, 0, C(TEMPLATE) | C(RUN), "--messages", "FILE", NULL,
         "JSON array of messages, each with role and content; - is standard input"),
-    [HT_OPT_TEMPLATE] = STR(INPUT, 0, C(TEMPLATE) | C_GEN, "--template --chat-template-file",
+    [HT_OPT_TEMPLATE] = STR(INPUT, 0, C(TEMPLATE) | C_GEN | C(QUALITY) | C(QUALIFY), "--template "
+        "--chat-template-file",
         "FILE",
         NULL, "use this chat template instead of the model's"),
     [HT_OPT_TOOLS] = STR(INPUT, 0, C(TEMPLATE) | C(RUN), "--tools", "FILE", NULL,
@@ -66,10 +72,11 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "add the tokens that this model wants around a text (BOS, EOS)"),
     [HT_OPT_AT] = STR(INPUT, 0, C(LOGITS), "--at", "LIST", NULL,
         "positions of --ids whose logits to print (default: the last)"),
-    [HT_OPT_CHUNKS] = INT(INPUT, 0, C(PPL), "--chunks", NULL, 1, 1e9,
-        "score only the first N chunks (default: all)"),
-    [HT_OPT_OUT] = STR(INPUT, 0, C(PACK), "-o --out --output", "FILE", NULL,
-        "file to write"),
+    [HT_OPT_CHUNKS] = INT(INPUT, 0, C(PPL) | C(QUALITY) | C(QUALIFY), "--chunks", NULL, 1, 1e9,
+        "score only the first N chunks (default: all; quality: 8)"),
+    [HT_OPT_OUT] = STR(INPUT, 0, C(PACK) | C(QUALITY) | C(QUALIFY) | C(SIM) | C(REPORT) |
+                              C(COMPARE),
+        "-o --out --output", "FILE", NULL, "file to write (quality, qualify: a folder)"),
     [HT_OPT_PRECISION] = ENUM(INPUT, 0, C(PACK), "--precision", "KIND", "f16", "f16|q8|q4",
         "contract of the pack: f16 keeps the weights as they are, q8 and q4 quantise the "
         "projections"),
@@ -88,23 +95,77 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "numbers of generated tokens to time (tg rows); 0 for none"),
     [HT_OPT_BENCH_D] = STR(INPUT, 0, C(BENCH), "-d --n-depth", "LIST", "0",
         "positions already in the context before the timed part"),
-    [HT_OPT_REPS] = INT(INPUT, 0, C(BENCH), "-r --repetitions", "5", 1, 1000,
-        "timed repetitions of each row, after a warm-up that is not counted"),
+    [HT_OPT_REPS] = INT(INPUT, 0, C(BENCH) | C(COMPARE), "-r --repetitions", "5", 1, 1000,
+        "timed repetitions of each row, after a warm-up that is not counted (compare: 6 pairs)"),
     [HT_OPT_EXPLAIN_P] = INT(INPUT, 0, C(EXPLAIN), "-p --n-prompt", "512", 1, 1e9,
         "prompt length of the explained prefill"),
     [HT_OPT_EXPLAIN_D] = INT(INPUT, 0, C(EXPLAIN), "-d --n-depth", "512", 0, 1e9,
         "context depth of the explained decode step"),
     [HT_OPT_REFERENCE] = FLAG(INPUT, 0, C(QUALIFY), "--reference",
         "check the reference engine of routing for correctness, on the spot"),
+    [HT_OPT_CANDIDATE] = STR(INPUT, 0, C(QUALITY) | C(QUALIFY) | C(COMPARE), "--candidate",
+        "KEY=VALUE,...", NULL,
+        "in what the candidate differs from the reference: act, ctk, ctv, engine, prefill-engine, "
+        "decode-engine, prefill-rep, decode-rep, isa, threads, ubatch, model"),
+    [HT_OPT_POLICY] = STR(INPUT, 0, C(KEYS) | C(QUALITY) | C(QUALIFY), "--policy", "FILE", NULL,
+        "gate policy (default: the built-in one)"),
+    [HT_OPT_TEXT] = STR(INPUT, 0, C(QUALITY) | C(QUALIFY) | C(COMPARE), "--text", "FILE", NULL,
+        "text for divergence, top-1 agreement and perplexity"),
+    [HT_OPT_ITEMS] = INT(INPUT, 0, C(QUALITY) | C(QUALIFY), "--items", "50", 0, 100000,
+        "prompts continued greedily by both arms"),
+    [HT_OPT_TASKS] = INT(INPUT, 0, C(QUALITY) | C(QUALIFY), "--tasks", "400", 0, 100000,
+        "items of the four-choice task"),
+    [HT_OPT_IN] = STR(INPUT, 0, C(SIM), "--in", "FILE", NULL,
+        "JSON object of inputs; those it leaves out have their defaults; - is standard input"),
+    [HT_OPT_SIGN] = STR(INPUT, 0, C(SIM), "--sign", "KEY", NULL,
+        "write -o as an envelope signed with this private key, which must have the role simulate "
+        "and no other"),
+    [HT_OPT_TRUST] = STR(INPUT, 0, C(VERIFY) | C(SIM), "--trust", "FILE", NULL,
+        "trust root: which key has which roles"),
+    [HT_OPT_SERVER] = STR(INPUT, 0, C(COMPARE), "--server", "URL", NULL,
+        "the foreign server, http://HOST:PORT"),
+    [HT_OPT_API] = ENUM(INPUT, 0, C(COMPARE), "--api", "KIND", "llama", "llama|openai|ollama",
+        "how to ask it: llama-server's /completion, /v1/completions, or Ollama's /api/generate"),
+    [HT_OPT_SERVER_MODEL] = STR(INPUT, 0, C(COMPARE), "--server-model", "NAME", NULL,
+        "the server's name for the model"),
+    [HT_OPT_SERVER_BINARY] = STR(INPUT, 0, C(COMPARE), "--server-binary", "FILE", NULL,
+        "the server's program, for its digest"),
+    [HT_OPT_CONTEXTS] = STR(INPUT, 0, C(COMPARE), "--contexts", "LIST", "32,512,2048",
+        "prompt lengths in tokens"),
+    [HT_OPT_SPACING] = INT(INPUT, 0, C(COMPARE), "--spacing-ms", "0", 0, 600000,
+        "idle time before every request, sealed in the design"),
+    [HT_OPT_PAIRS] = INT(INPUT, 0, C(QUALIFY), "--pairs", "0", 0, 40,
+        "pairs of slots, a multiple of 4 (default: what the policy asks for)"),
+    [HT_OPT_REQUESTS] = INT(INPUT, 0, C(QUALIFY), "--requests", "1", 1, 1000,
+        "requests of each bucket in a slot; tails need about a hundred over all pairs"),
+    [HT_OPT_KEY] = LIST(INPUT, C(QUALIFY) | C_SIGN, "--key", "FILE",
+        "private key to sign with; may be given several times (qualify: the bench key that signs "
+        "the "
+        "bundle; default: one of this installation)"),
     [HT_OPT_REQUIRE_DEVICE] = LIST(INPUT, C(DOCTOR), "--require-device", "ENGINE",
         "fail (exit status 4) unless this engine can work here; may be given several times"),
+    [HT_OPT_STORE] = STR(INPUT, 1, C_STORE, "--store", "DIR", NULL,
+        "folder with the trust root, the policy and the admitted routes (default: hetero/store in "
+        "the user's data directory)"),
+    [HT_OPT_GRANT] = LIST(INPUT, C(KEYS), "--grant", "ROLE=KEY",
+        "give a key a role (bench, promote, index, receipt, simulate); KEY is a private key file "
+        "or "
+        "the 64 hex digits of a public key; may be given several times"),
+    [HT_OPT_REASON] = STR(INPUT, 0, C(REVOKE), "--reason", "TEXT", NULL,
+        "why; kept in the index for ever"),
+    [HT_OPT_QUARANTINE] = FLAG(INPUT, 0, C(REVOKE), "--quarantine",
+        "set the routes aside instead: a new bundle can bring them back"),
+    [HT_OPT_RENEW] = FLAG(INPUT, 0, C(ROUTES), "--renew",
+        "sign the same index again with a new date of expiry"),
     [HT_OPT_MAN] = FLAG(INPUT, 0, C(HELP), "--man",
         "print the manual page, of hetero or of COMMAND, as roff"),
     [HT_OPT_COMPLETION] = ENUM(INPUT, 0, C(HELP), "--completion", "SHELL", NULL, "bash|zsh|fish",
         "print the shell's completion script"),
 
-    [HT_OPT_PREDICT] = INT(GENERATE, 1, C_GEN, "-n --predict --n-predict", "-1", -1, 1e9,
-        "tokens to generate at most; -1: until the model ends or the context is full"),
+    [HT_OPT_PREDICT] = INT(GENERATE, 1, C_GEN | C(QUALITY) | C(QUALIFY), "-n --predict "
+        "--n-predict", "-1", -1, 1e9,
+        "tokens to generate at most; -1: until the model ends or the context is full (quality: "
+        "256)"),
     [HT_OPT_STOP] = LIST(GENERATE, C_GEN, "--stop -r --reverse-prompt", "TEXT",
         "stop before this text would appear; may be given several times"),
     [HT_OPT_IGNORE_EOS] = FLAG(GENERATE, 0, C_GEN, "--ignore-eos",
@@ -123,8 +184,10 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
     [HT_OPT_DRAFT_ALWAYS] = FLAG(GENERATE, 0, C_GEN, "--draft-always",
         "guess --draft-max tokens in every round, even where it costs time (for tests)"),
 
-    [HT_OPT_SEED] = INT(SAMPLE, 1, C_GEN, "-s --seed", "-1", -1, SEED_MAX,
-        "seed of the random numbers; -1: a new one, reported at the end"),
+    [HT_OPT_SEED] = INT(SAMPLE, 1, C_GEN | C(QUALITY) | C(QUALIFY) | C(SIM),
+        "-s --seed", "-1", -1, SEED_MAX,
+        "seed of the random numbers; -1: a new one, reported at the end (quality, qualify, sim: "
+        "1)"),
     [HT_OPT_TEMP] = REAL(SAMPLE, C_GEN, "--temp --temperature", "0.8", 0, 100,
         "temperature; 0: always the most likely token"),
     [HT_OPT_TOP_K] = INT(SAMPLE, 1, C_GEN, "--top-k", "40", 0, 2147483647,
@@ -276,9 +339,10 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
     [HT_CMD_BENCH] = {"bench", "[MODEL]", "time prefill and decode",
         "Rows are named as other tools name them: pp512 is a prompt of 512 tokens, tg128 is 128 "
         "generated tokens, '@ d2048' says how much context was there before. Tokenising "
-        "and a warm-up are not timed; a generated token includes its greedy choice. In the same run "
-        "the machine's read bandwidth and multiply-add rate are measured, with as many threads, and "
-        "each row is given as a share of "
+        "and a warm-up are not timed; a generated token includes its greedy choice. In the same "
+        "run the machine's read bandwidth and multiply-add rate are measured, with as many "
+        "threads, "
+        "and each row is given as a share of "
         "them; a share above 100 % is reported as an error of the measurement. An engine is timed "
         "only after it was checked against the oracle in this process.",
         EXAMPLES("hetero bench -p 128 -n 32 -r 3",
@@ -299,13 +363,122 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
         "Lists processor, instruction sets, threads and the reason for their number, control-group "
         "limits, memory, and the engines of this build. Every finding names a next step.",
         EXAMPLES("hetero doctor", "hetero doctor --require-device cpu --json"), 0, 0},
-    [HT_CMD_QUALIFY] = {"qualify", "--reference [MODEL]",
-        "check an engine against the oracle on this machine",
+    [HT_CMD_QUALIFY] = {"qualify", "(BUCKET,... [MODEL] --candidate KEY=VALUE,... | --reference "
+        "[MODEL])",
+        "measure a candidate against the reference and write a bundle",
+        "A sealed paired experiment: after a null run of the reference against itself, blocks ABBA "
+        "and "
+        "BAAB of slots, each slot a fresh process, prompts as token ids that share no prefix. A "
+        "bucket "
+        "is p32, p128, p512, p2048 (time to the first token) or d32 ... d2048 (time per token). "
+        "Guards "
+        "are decided from the machine's counters before any timing is read; a red guard voids the "
+        "block, which is run again. With -f the quality suite is part of it (see quality). The "
+        "folder "
+        "-o DIR/<bundle id> holds every input, the analysis, the verdict and the signature; exit "
+        "status "
+        "6 unless the verdict is QUALIFIED.\n\n"
         "--reference compares the engine in force with the scalar oracle on the given model, and "
         "with itself under other chunkings. It is about correctness only and times nothing.",
         EXAMPLES("hetero qualify --reference",
-        "hetero qualify --reference model.gguf --engine cpu"),
+        "hetero qualify d512,p512 model.gguf --candidate act=q8 -f quality-400.jsonl -o evidence"),
+        0, 2},
+    [HT_CMD_QUALITY] = {"quality", "[MODEL] --candidate KEY=VALUE,... -f FILE [--text FILE]",
+        "is a candidate as good as the reference on this model?",
+        "Runs both arms over the same corpus: greedy continuations of --items prompts compared "
+        "token "
+        "by token; over --text the Kullback-Leibler divergence, top-1 agreement and perplexity; "
+        "and a "
+        "task of --tasks items, in each of which a prompt's own response stands among three "
+        "foreign "
+        "ones and the one with the highest mean log-probability is chosen. Flips are split into "
+        "near-ties and real ones. The policy's quality gate decides; exit status 6 when it fails. "
+        "Speed is not looked at.\n\n"
+        "-f is a file of lines {\"prompt\":text,\"response\":text}. -o writes the files a bundle "
+        "keeps, for whoever wants to recount.",
+        EXAMPLES("hetero quality models/tale-9m-f16.gguf --candidate act=q8 -f quality-400.jsonl "
+                 "--text wiki.test.raw",
+                 "hetero quality model.gguf --candidate model=model-q4.gguf -f quality-400.jsonl"),
         0, 1},
+    [HT_CMD_SIM] = {"sim", "drafter|residency|mla|dag",
+        "simulate with declared inputs: never evidence, never a route",
+        "drafter: speculative decoding with an assumed acceptance and latency. residency: the "
+        "share of "
+        "requests that crosses two devices. mla: a low-rank fit of K and V projections made from "
+        "declared random weights, with its error on activations. dag: 144 tasks scheduled on two "
+        "devices beside a bound.\n\n"
+        "Prints the distribution of each result over the draws and the caveat; -o writes the "
+        "record "
+        "(canonical JSON). Equal inputs and seed give equal bytes. Neither the library nor the "
+        "planner "
+        "can read a record, and a key that signs one may sign nothing else. docs/sim.md lists the "
+        "inputs.",
+        EXAMPLES("hetero sim drafter --json", "hetero sim dag --in inputs.json --seed 7 -o "
+        "dag.json"),
+        1, 1},
+    [HT_CMD_REPORT] = {"report", "BUNDLE|FILE.json -o FILE.html",
+        "one HTML file from a bundle, a benchmark record or a simulation",
+        "A static page with drawings, without scripts: what was compared on which machine, how "
+        "often, "
+        "which gates failed, pairs with their intervals, tails, guards. It shows what the "
+        "documents "
+        "say; hetero verify says whether they are true. FILE.json is a record of bench/record.py, "
+        "the "
+        "output of hetero bench --json, or a simulation, which gets a banner.",
+        EXAMPLES("hetero report evidence/0f3a... -o report.html",
+                 "hetero report bench/results/cpu.json -o cpu.html"), 1, 1},
+    [HT_CMD_COMPARE] = {"compare", "[MODEL] --server URL -o DIR",
+        "this runtime against a foreign server, same file, same prompts",
+        "For every context --contexts, -r pairs of requests (6 at least) of 16 greedy tokens, the "
+        "order "
+        "rotated, prompts that share no prefix, sent as token ids where the server takes them. The "
+        "clock "
+        "is the client's: prefill is the time to the first token, decode the time per further one, "
+        "complete the time to the last. Every answer is kept in DIR with what went wrong; a failed "
+        "one of "
+        "ours is the worst rank, a failed one of the server leaves the cell without a figure.\n\n"
+        "Start the server first, with the same file and as many threads.",
+        EXAMPLES("hetero compare model.gguf --server http://127.0.0.1:8080 --text wiki.test.raw -o "
+        "cmp",
+                 "hetero compare model.gguf --server http://127.0.0.1:11434 --api ollama "
+        "--server-model m "
+                 "--text wiki.test.raw -o cmp"),
+        0, 1},
+    [HT_CMD_SLOT] = {"bench-slot", "", "answer the requests of one slot of an experiment",
+        "The fresh process of one slot, started by qualify: reads a request document on standard "
+        "input, "
+        "writes chunks with their times and receipts on standard output.",
+        EXAMPLES("hetero bench-slot < request.json"), 0, 0},
+    [HT_CMD_KEYS] = {"keys", "new FILE | show FILE | init --grant ROLE=KEY...",
+        "make signing keys and a trust root",
+        "new writes a private Ed25519 key (mode 0600, never over an old one) and prints its public "
+        "half; show prints it again. init makes a store: a folder with trust.json, the one file "
+        "that "
+        "is believed because you put it there. A promotion needs two keys; keep the second one on "
+        "another machine and grant it by its public half.",
+        EXAMPLES("hetero keys new bench.pem",
+                 "hetero keys init --grant bench=bench.pem --grant promote=p1.pem "
+                 "--grant promote=p2.pem --grant index=index.pem"), 1, 2},
+    [HT_CMD_VERIFY] = {"verify", "BUNDLE", "recompute a bundle from its raw samples, offline",
+        "Checks every digest, the journal's chain, the sealed design, the raw streams, recomputes "
+        "analysis, verdict and cost map byte for byte, and checks the signature against the trust "
+        "root. Status 0 means that the bundle is what it says, not that its verdict is good.",
+        EXAMPLES("hetero verify evidence/BUNDLE --trust trust.json --json"), 1, 1},
+    [HT_CMD_PROMOTE] = {"promote", "BUNDLE --key FILE...", "admit a qualified bundle's routes here",
+        "Verifies the bundle on this machine and signs a promotion with every key that has the "
+        "role. "
+        "Two different keys are needed; the first signature is kept until the second holder runs "
+        "the "
+        "same command. The new index is signed by a key with the role index.",
+        EXAMPLES("hetero promote evidence/BUNDLE --key p1.pem --key p2.pem --key index.pem"), 1, 1},
+    [HT_CMD_REVOKE] = {"revoke", "BUNDLE-ID --reason TEXT --key FILE",
+        "take a bundle's routes back, for ever",
+        "The routes leave the index and a tombstone comes in, which no later index may leave out. "
+        "One "
+        "key is enough. --quarantine sets them aside without a tombstone.",
+        EXAMPLES("hetero revoke BUNDLE-ID --reason 'wrong text seen' --key index.pem"), 1, 1},
+    [HT_CMD_ROUTES] = {"routes", "", "list the admitted routes and what each check says", NULL,
+        EXAMPLES("hetero routes --json", "hetero routes --renew --key index.pem"), 0, 0},
     [HT_CMD_VERSION] = {"version", "", "version, commit and engines of this build", NULL,
         EXAMPLES("hetero version --json"), 0, 0},
     [HT_CMD_HELP] = {"help", "[COMMAND]", "this list, or the options of one command", NULL,

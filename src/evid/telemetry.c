@@ -26,7 +26,8 @@ static int64_t counter(const char *text, const char *key)
     return HT_TELEMETRY_UNKNOWN;
 }
 
-/* "cpu user nice system idle iowait irq softirq steal guest guest_nice"; guest time is within user. */
+/* "cpu user nice system idle iowait irq softirq steal guest guest_nice"; guest time is within
+ * user. */
 static void read_stat(const char *root, ht_telemetry *t)
 {
     char text[TEXT];

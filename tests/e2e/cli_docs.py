@@ -11,7 +11,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib
 from e2e import BIN, ENV, ROOT, check, end, err, run, skip, tmp
 
 COMMANDS = ('run', 'chat', 'pack', 'inspect', 'tokenize', 'template', 'explain', 'bench', 'ppl', 'logits', 'doctor',
-            'qualify', 'version', 'help')
+            'qualify', 'quality', 'compare', 'bench-slot', 'version', 'help')
 
 
 def read(*path):

@@ -8,7 +8,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib
 from e2e import TALE, check, end, err, run, tmp
 
 COMMANDS = ('run', 'chat', 'pack', 'inspect', 'tokenize', 'template', 'explain', 'bench', 'ppl', 'logits', 'doctor',
-            'qualify', 'version', 'help')
+            'qualify', 'quality', 'compare', 'bench-slot', 'version', 'help')
 
 
 def fails(status, text, *args, **kw):
@@ -46,7 +46,7 @@ def usage():
     fails(2, '--now', 'template', TALE, '--messages', '-', '--now', 'tomorrow', data=b'[]')
     fails(2, 'this build has: ', 'run', '-p', 'x', '--engine', 'warp')
     fails(2, 'HETERO_THREADS many', 'run', '-p', 'x', env={'HETERO_THREADS': 'many'})
-    fails(4, 'add --reference', 'qualify')
+    fails(2, 'usage: hetero qualify', 'qualify')
 
 
 def files():

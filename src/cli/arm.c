@@ -1,0 +1,66 @@
+/* arm.c - the other arm of an experiment: engine parameters of --candidate "act=q8,threads=1", as
+ * differences from those the usual options give. */
+#include "cli/suite.h"
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *key;
+    size_t at;
+    bool number;
+} setting[] = {
+    {"act", offsetof(ht_engine_params, act), false},
+    {"ctk", offsetof(ht_engine_params, ctk), false},
+    {"ctv", offsetof(ht_engine_params, ctv), false},
+    {"decode-engine", offsetof(ht_engine_params, decode_engine), false},
+    {"decode-rep", offsetof(ht_engine_params, decode_rep), false},
+    {"isa", offsetof(ht_engine_params, isa), false},
+    {"model", offsetof(ht_engine_params, model), false},
+    {"prefill-engine", offsetof(ht_engine_params, prefill_engine), false},
+    {"prefill-rep", offsetof(ht_engine_params, prefill_rep), false},
+    {"threads", offsetof(ht_engine_params, threads), true},
+    {"ubatch", offsetof(ht_engine_params, ubatch), true},
+};
+
+static int set_one(ht_arena *a, const char *word, size_t n, ht_engine_params *p, ht_err *e)
+{
+    char *copy = ht_arena_strndup(a, word, n), *value = copy ? strchr(copy, '=') : NULL, *end;
+    if (!copy) return HT_FAIL(e, HT_ENOMEM, "--candidate: out of memory");
+    if (value) *value++ = 0;
+    if (value && *value && strcmp(copy, "engine") == 0) {
+        p->prefill_engine = p->decode_engine = value;
+        return 0;
+    }
+    for (size_t i = 0; value && *value && i < sizeof setting / sizeof *setting; i++) {
+        if (strcmp(copy, setting[i].key) != 0) continue;
+        char *field = (char *)p + setting[i].at;
+        if (!setting[i].number) {
+            memcpy(field, &value, sizeof value);
+            return 0;
+        }
+        long v = strtol(value, &end, 10);
+        if (*end || v < 1 || v > 65535)
+            return HT_FAIL(e, HT_EARG, "--candidate %s=%.40s: need a number from 1 to 65535", copy,
+                           value);
+        int narrow = (int)v; /* threads is an int, ubatch a uint32_t: the same four bytes */
+        memcpy(field, &narrow, sizeof narrow);
+        return 0;
+    }
+    return HT_FAIL(e, HT_EARG,
+                   "--candidate: \"%.60s\" is not KEY=VALUE with KEY one of act, ctk, ctv, engine, "
+                   "prefill-engine, decode-engine, prefill-rep, decode-rep, isa, model, threads, "
+                   "ubatch",
+                   copy);
+}
+
+int cli__arm(ht_arena *a, const char *spec, ht_engine_params *p, ht_err *e)
+{
+    while (*spec) {
+        size_t n = strcspn(spec, ",");
+        if (n) HT_TRY(set_one(a, spec, n, p, e));
+        spec += n + (spec[n] == ',');
+    }
+    return 0;
+}
