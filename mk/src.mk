@@ -17,7 +17,8 @@ archive = $(B)/lib/$(call us,$1).a
 # Archives a program of directory $1 links, in link order.
 link_of = $(foreach d,$(call rev,$(DIRS)),$(if $(filter $d,$(CLOS_$1)),$(call archive,$d)))
 
-LIB_DIRS := $(filter-out cli,$(DIRS))
+# Simulations stay out of the library, and so does what draws them (tests/lint/quarantine.sh).
+LIB_DIRS := $(filter-out cli evid/sim report,$(DIRS))
 LIB_OBJS := $(foreach d,$(LIB_DIRS),$(call obj_of,$d))
 
 # ---- stamps: rebuilt contents only when they change ---------------------------------------------
@@ -27,7 +28,9 @@ $(call stamp,$(B)/flags,$(shell $(CC) --version | head -1) $(CFLAGS_ALL) $(forea
 $(call stamp,$(B)/sources,$(foreach d,$(DIRS),$(call src_of,$d)))
 # The commit, where this is a git checkout: no time, no path, so equal sources give equal binaries.
 COMMIT := $(if $(wildcard .git),$(shell git describe --always --dirty --abbrev=7 --exclude='*' 2>/dev/null))
+# The flags too, without paths: what a bundle says of its tool chain.
 $(shell mkdir -p $(B)/gen && { echo '#define HT_VERSION "$(VERSION)"'; \
+        echo '#define HT_FLAGS "$(filter-out -I% -ffile-prefix-map=%,$(subst ",,$(CFLAGS_ALL)))"'; \
         $(if $(COMMIT),echo '#define HT_COMMIT "$(COMMIT)"';) } > $(B)/gen/version.h.new; \
         cmp -s $(B)/gen/version.h.new $(B)/gen/version.h || cp $(B)/gen/version.h.new $(B)/gen/version.h)
 
