@@ -25,6 +25,7 @@ if [ "$level" != build ]; then
     need python3 python3
     need g++ g++
     need pkg-config pkg-config
+    need valgrind valgrind
 fi
 if [ "$level" = check ]; then
     need clang clang
