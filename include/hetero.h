@@ -118,6 +118,7 @@ typedef struct ht_engine_params {
     const char *pre_override;
     const char *prefill_engine;     /* NULL: by route (reference when there is no evidence)      */
     const char *decode_engine;
+    const char *store;              /* folder of admitted routes (hetero keys init); NULL: none   */
     const char *act;                /* "f32" (default) or "q8"                                   */
     const char *ctk, *ctv;          /* "f16" (default), "f32"                                    */
     const char *prefill_rep, *decode_rep; /* representation of a two-representation pack          */

@@ -13,6 +13,7 @@
 #include "format/file.h"
 #include "kv/kv.h"
 #include "model/model.h"
+#include "route/plan.h"
 #include "step/step.h"
 #include "tok/tok.h"
 #include <stdatomic.h>
@@ -22,6 +23,7 @@ enum {
     API_UBATCH = 512,           /* default prefill chunk in rows */
     API_EVAL_LOGITS = 64 << 20, /* bytes of logits one evaluation chunk may hold */
     API_EVAL_FEW = 4,           /* wanted rows up to which chunks are cut at each one */
+    API_UNITS = 6,              /* devices of one engine: its phases' and those of routes */
     API_SEGMENTS = 8,           /* distinct (phase, plan) pairs in one call */
 };
 
@@ -37,6 +39,9 @@ typedef struct {
     bool forced;     /* named by the user: decision "forced" */
     uint8_t flags;   /* HT_ALT_REP when the alternate representation is read */
     const char *rep; /* its name, "f16"; borrowed from the model */
+    uint32_t ubatch; /* rows of a chunk; 0: the engine's */
+    uint8_t reason;  /* enum ht_reason; HT_R_OK with an entry: promoted */
+    const ht_route_entry *entry; /* what admits it; NULL: reference or forced */
 } api__phase;
 
 /* A cover encoded for one bucket. Stays in the engine until close, so that receipts may point to
@@ -44,6 +49,7 @@ typedef struct {
 typedef struct api__plan {
     struct api__plan *next;
     const ht_backend *be;
+    const api__unit *unit;
     ht_plan *plan;
     ht_bucket bucket;
     int phase;
@@ -72,7 +78,7 @@ struct ht_engine {
     const char *contract; /* of the stored weights: "f16", "q8", "q4" */
     uint32_t n_proj, n_quantised;
     bool verified; /* every byte of the pack hashed at this open */
-    api__unit unit[API_PHASES];
+    api__unit unit[API_UNITS];
     size_t n_units;
     api__phase phase[API_PHASES];
     ht_stage *tape;
@@ -87,6 +93,7 @@ struct ht_engine {
     char ctx_why[96];
     api__memory mem;
     api__plan *plans;
+    struct api__route *route; /* route.c; NULL: no admitted routes here */
     uint64_t receipts; /* sequence number of the last receipt */
     atomic_flag busy;  /* held while a session of this engine runs */
 };

@@ -3,6 +3,7 @@
  * Without evidence both phases run on `cpu`, the reference of routing (product.md 1); `ref` and
  * others run only when the user names them. */
 #include "api/api.h"
+#include "api/route.h"
 #include "core/team.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -129,6 +130,7 @@ static int open_phase(ht_engine *e, int phase, const char *engine, const char *r
     api__phase *p = &e->phase[phase];
     const ht_model *m = e->model;
     p->forced = engine != NULL;
+    p->reason = HT_R_NO_EVIDENCE;
     HT_TRY(open_unit(e, engine ? engine : reference_engine, &p->unit, err));
     p->rep = m->rep[0];
     if (!rep || !strcmp(rep, m->rep[0])) return 0;
@@ -266,6 +268,8 @@ static int load_devices(ht_engine *e, const ht_engine_params *p, ht_err *err)
     HT_TRY(check_memory(e, avail, err));
     for (size_t i = 0; i < e->n_units; i++)
         HT_TRY(e->unit[i].be->load(e->unit[i].dev, e->model, err));
+    /* A user who names an engine has decided: nothing is routed then. */
+    if (!p->prefill_engine && !p->decode_engine) HT_TRY(api__route_open(e, p->store, err));
     return make_pool(e, &pool, err);
 }
 
@@ -304,6 +308,7 @@ void ht_engine_close(ht_engine *e)
 {
     if (!e) return;
     api__plans_free(e);
+    api__route_close(e);
     ht_pool_free(e->pool);
     for (size_t i = 0; i < e->n_units; i++) e->unit[i].be->close(e->unit[i].dev);
     ht_tok_free(e->tok);

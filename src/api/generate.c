@@ -1,5 +1,6 @@
 /* generate.c - prompt in, tokens out: keep the common prefix, run the rest in chunks, then sample
  * and run one token at a time. Text leaves in whole code points and never as part of a stop. */
+#include "api/route.h"
 #include "api/speculate.h"
 #include "core/clock.h"
 #include "decode/sample.h"
@@ -93,9 +94,10 @@ static int prefill(gen *g, const float **logits, bool *stop, ht_err *err)
 {
     ht_session *s = g->s;
     const api__plan *plan = NULL;
-    HT_TRY(api__plan_get(s->e, API_PREFILL, s->e->ubatch, 1, &plan, err));
+    const uint32_t own = s->e->phase[API_PREFILL].ubatch, chunk = own ? own : s->e->ubatch;
+    HT_TRY(api__plan_get(s->e, API_PREFILL, chunk, 1, &plan, err));
     for (uint32_t at = s->rec.n_kept; at < g->n;) {
-        uint32_t rows = g->n - at < s->e->ubatch ? g->n - at : s->e->ubatch;
+        uint32_t rows = g->n - at < chunk ? g->n - at : chunk;
         bool last = at + rows == g->n;
         s->want[0] = rows - 1;
         HT_TRY(api__run(s, API_PREFILL, plan, g->ids + at, rows, s->want, last, logits, err));
@@ -282,6 +284,8 @@ static int generate(gen *g, ht_arena *arena, const ht_sampling *sampling, ht_gen
     HT_TRY(api__keep_prefix(s, g->ids, g->n, is_long, err));
     s->rec.n_prompt = g->n;
     set_room(g);
+    HT_TRY(api__route_choose(s->e, g->n, g->p->max_new ? g->p->max_new : g->room,
+                             sampling->temp <= 0, g->p->speculation != NULL, err));
     g->out = ht_mem_array(g->room, sizeof *g->out);
     if (!g->out) return HT_FAIL(err, HT_ENOMEM, "no memory for %u token ids", g->room);
     uint64_t cow = ht_pool_copied_bytes(s->e->pool);

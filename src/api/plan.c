@@ -55,8 +55,7 @@ static int describe(ht_engine *e, api__plan *p, ht_err *err)
 
 static int encode(ht_engine *e, api__plan *p, ht_err *err)
 {
-    const api__unit *u = e->phase[p->phase].unit;
-    return p->be->plan(&p->plan, u->dev, ht_pool_kv(e->pool), e->tape, p->cuts, p->n_cuts,
+    return p->be->plan(&p->plan, p->unit->dev, ht_pool_kv(e->pool), e->tape, p->cuts, p->n_cuts,
                        &p->bucket, err);
 }
 
@@ -66,6 +65,7 @@ int api__plan_get(ht_engine *e, int phase, uint32_t rows, uint32_t want, const a
     ht_bucket b;
     api__bucket(e, phase, rows, want, &b);
     for (api__plan *p = e->plans; p; p = p->next) {
+        if (p->unit != e->phase[phase].unit || p->bucket.flags != b.flags) continue;
         if (p->phase != phase || p->bucket.rows != b.rows || p->bucket.want != b.want) continue;
         if (!p->plan) HT_TRY(encode(e, p, err));
         *out = p;
@@ -73,7 +73,8 @@ int api__plan_get(ht_engine *e, int phase, uint32_t rows, uint32_t want, const a
     }
     api__plan *p = ht_arena_alloc(e->arena, sizeof *p);
     if (!p) return HT_FAIL(err, HT_ENOMEM, "no memory for a plan of %u rows", rows);
-    p->be = e->phase[phase].unit->be;
+    p->unit = e->phase[phase].unit;
+    p->be = p->unit->be;
     p->bucket = b;
     p->phase = phase;
     HT_TRY(describe(e, p, err));

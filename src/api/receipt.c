@@ -177,8 +177,13 @@ static void write_phase(ht_jw *w, const ht_session *s, int phase)
     const uint64_t wall = s->rec.wall_ns[phase];
     ht_jw_obj(w);
     ht_jw_kstr(w, "phase", phase_name[phase]);
-    ht_jw_kstr(w, "decision", p->forced ? "forced" : "reference");
-    ht_jw_kstr(w, "reason", p->forced ? "USER" : "NO_EVIDENCE");
+    ht_jw_kstr(w, "decision", p->forced ? "forced" : p->entry ? "promoted" : "reference");
+    ht_jw_kstr(w, "reason", p->forced ? "USER" : ht_reason_name(p->reason));
+    if (p->entry) {
+        ht_jw_kstr(w, "backend", p->entry->scope.backend);
+        ht_jw_kstr(w, "scopeSha256", p->entry->scope_sha);
+        ht_jw_kstr(w, "bundleId", p->entry->bundle_id);
+    }
     ht_jw_kstr(w, "engine", p->unit->be->name);
     ht_jw_kstr(w, "planned", p->unit->be->name);
     ht_jw_kstr(w, "executed", last ? last->plan->be->name : "none");

@@ -6,6 +6,7 @@
  * rotation they were written with, so a sequence never changes its mind: a prefix of the other kind
  * is not kept, and a generation that reaches the switch ends there with finish "length". */
 #include "api/session.h"
+#include "api/route.h"
 #include "core/clock.h"
 #include <string.h>
 
@@ -231,6 +232,7 @@ int ht_session_eval(ht_session *s, const int32_t *ids, size_t n, const uint32_t 
     HT_TRY(eval_check(s, &j, err));
     HT_TRY(api__enter(s->e, err));
     atomic_store(&s->cancel, 0);
+    api__route_reference(s->e);
     api__record_begin(s, "eval");
     if (ht_seq_len(s->seq) == 0) s->rope_long = api__is_long(&s->e->model->spec, n);
     s->rec.n_kept = ht_seq_len(s->seq);

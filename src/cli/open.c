@@ -1,5 +1,5 @@
 /* open.c - from options to models, texts and engines. */
-#include "cli/cli.h"
+#include "cli/store.h"
 #include "core/arena.h"
 #include "core/map.h"
 #include <limits.h>
@@ -176,11 +176,16 @@ void cli__engine_params(cli__ctx *c, uint32_t ctx_default, ht_engine_params *p)
 {
     const ht_opts *o = c->o;
     const char *engine = ht_opt_str(o, HT_OPT_ENGINE);
+    const enum ht_cmd cmd = ht_opts_cmd(o);
+    ht_err none; /* no place for a store is no error here: there are no routes then */
+    const bool routed =
+        (cmd == HT_CMD_RUN || cmd == HT_CMD_CHAT) && cli__store_dir(c, c->store, &none) == 0;
     *p = (ht_engine_params){
         .model = c->model,
         .pre_override = ht_opt_str(o, HT_OPT_PRE),
         .prefill_engine = ht_opt_str(o, HT_OPT_PREFILL_ENGINE),
         .decode_engine = ht_opt_str(o, HT_OPT_DECODE_ENGINE),
+        .store = routed ? c->store : NULL,
         .act = ht_opt_str(o, HT_OPT_ACT),
         .ctk = ht_opt_str(o, HT_OPT_CTK),
         .ctv = ht_opt_str(o, HT_OPT_CTV),

@@ -33,6 +33,7 @@ static const char *const env_names[HT_ENVS] = {
     [HT_ENV_HOME] = "HOME",
     [HT_ENV_XDG_STATE_HOME] = "XDG_STATE_HOME",
     [HT_ENV_XDG_CACHE_HOME] = "XDG_CACHE_HOME",
+    [HT_ENV_XDG_DATA_HOME] = "XDG_DATA_HOME",
     [HT_ENV_TERM] = "TERM",
     [HT_ENV_SHARED] =
         "HETERO_SHARED", /* where tests look for data that is not in the tree          */

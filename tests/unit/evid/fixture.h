@@ -23,6 +23,7 @@ typedef struct fx {
     bool no_edges_prompts;      /* every prompt has the middle length                          */
     bool real;                  /* not marked synthetic                                        */
     bool copy_pair;             /* the streams of pair 9 are those of pair 8                    */
+    const char *started;             /* NULL: a fixed time */
     const char *guards;         /* NULL: all clear                                             */
     const char *policy;         /* NULL: the fixture policy                                    */
     const char *machine;        /* NULL: the fixture's                                         */
@@ -219,10 +220,10 @@ static inline void fx_design(fx *f, const char *prompts_sha, const char *policy_
             "\"pairs\":%u,\"policySha256\":\"%s\",\"predecessor\":{\"known\":false,\"reason\":"
             "\"NONE\"},\"promptsSha256\":\"%s\",\"requestsPerSlot\":%u,\"schema\":"
             "\"hetero/design/1\",\"seed\":%u,\"selectionBundle\":{\"known\":false,\"reason\":"
-            "\"NONE\"},\"spacingNs\":0,\"startedUtc\":\"2026-11-29T12:00:00Z\",\"synthetic\":%s,"
+            "\"NONE\"},\"spacingNs\":0,\"startedUtc\":\"%s\",\"synthetic\":%s,"
             "\"warmupRequests\":1}",
             cells, f->null_pairs, order, f->pairs, policy_sha, prompts_sha, f->requests, f->seed,
-            f->real ? "false" : "true"));
+            fx_or(f->started, "2026-11-29T12:00:00Z"), f->real ? "false" : "true"));
 }
 
 static inline uint32_t fx_n_prompt(const fx *f, uint32_t pair)

@@ -1,0 +1,75 @@
+/* verify.c - hetero verify: is a bundle what it says? */
+#include "cli/store.h"
+#include "core/clock.h"
+#include "core/map.h"
+#include <string.h>
+
+/* The trust root of --trust, or of the store. */
+static int read_trust(cli__ctx *c, ht_arena *a, ht_trust *t, ht_err *e)
+{
+    char dir[CLI_PATH], *text = NULL;
+    size_t n;
+    const char *path = ht_opt_str(c->o, HT_OPT_TRUST);
+    if (!path) {
+        HT_TRY(cli__store_dir(c, dir, e));
+        path = ht_arena_printf(a, "%s/trust.json", dir);
+        if (!path) return HT_FAIL(e, HT_ENOMEM, "verify: no memory");
+    }
+    HT_TRY(ht_file_read(path, 1 << 20, &text, &n, e));
+    int rc = ht_trust_parse(a, text, n, t, e);
+    ht_mem_free(text);
+    return rc;
+}
+
+static int report(cli__ctx *c, const ht_verified *v, ht_err *e)
+{
+    ht_buf b;
+    ht_jw w;
+    ht_buf_init(&b, 0);
+    ht_jw_init(&w, &b, 0);
+    ht_jw_obj(&w);
+    ht_jw_kbool(&w, "ok", true);
+    ht_jw_kstr(&w, "bundleId", v->id);
+    ht_jw_kstr(&w, "class", ht_class_names[v->analysis.cls]);
+    ht_jw_kbool(&w, "hardwareEvidence", v->analysis.hardware_evidence);
+    ht_jw_kbool(&w, "productionEligible", v->analysis.production_eligible);
+    ht_jw_kstr(&w, "policy", v->evidence.policy.id);
+    ht_jw_kstr(&w, "signedBy", v->bench_key);
+    ht_jw_key(&w, "cells");
+    ht_jw_arr(&w);
+    for (size_t i = 0; i < v->evidence.design.n_cells; i++) {
+        const ht_cell_result *r = &v->analysis.cell[i];
+        ht_jw_obj(&w);
+        ht_jw_kstr(&w, "cell", v->evidence.design.cell[i].id);
+        ht_jw_kstr(&w, "class", ht_class_names[r->cls]);
+        ht_jw_kuint(&w, "pairs", r->main.n);
+        ht_jw_kuint(&w, "hlPpm", r->main.has_stat ? r->main.stat.hl : 0);
+        ht_jw_kuint(&w, "loPpm", r->main.has_stat ? r->main.stat.lo : 0);
+        ht_jw_kuint(&w, "hiPpm", r->main.has_stat ? r->main.stat.hi : 0);
+        ht_jw_key(&w, "failed");
+        ht_jw_arr(&w);
+        for (unsigned g = 0; g < HT_GATES; g++)
+            if (r->gate[g] != HT_PASS) ht_jw_str(&w, ht_gate_names[g]);
+        ht_jw_end(&w, ']');
+        ht_jw_end(&w, '}');
+    }
+    ht_jw_end(&w, ']');
+    ht_jw_end(&w, '}');
+    int rc = ht_buf_ok(&b, "verification", e);
+    if (rc == 0) rc = cli__out_doc(c, b.p, e);
+    ht_buf_done(&b);
+    return rc;
+}
+
+int cli__verify(cli__ctx *c, ht_err *e)
+{
+    ht_arena *a;
+    ht_trust t;
+    ht_verified v;
+    HT_TRY(ht_arena_new(&a, 0, e));
+    int rc = read_trust(c, a, &t, e);
+    if (rc == 0) rc = ht_bundle_verify(a, ht_opts_arg(c->o, 0), &t, ht_now_unix(), &v, e);
+    if (rc == 0) rc = report(c, &v, e);
+    ht_arena_free(a);
+    return rc;
+}
