@@ -172,7 +172,10 @@ static void man_command(ht_buf *b, unsigned cmd)
     const ht_cmd_def *c = &ht_cmd_table[cmd];
     bool first = true;
     ht_buf_fmt(b, ".TH HETERO\\-");
-    for (const char *s = c->name; *s; s++) ht_buf_char(b, (char)(*s - 'a' + 'A'));
+    for (const char *s = c->name; *s; s++) {
+        if (*s >= 'a' && *s <= 'z') ht_buf_char(b, (char)(*s - 'a' + 'A'));
+        else ht_buf_fmt(b, "\\%c", *s); /* the hyphen of bench-slot */
+    }
     ht_buf_fmt(b, " 1 \"\" \"hetero\" \"Hetero manual\"\n.SH NAME\nhetero\\-%s \\- ", c->name);
     roff(b, c->summary);
     ht_buf_fmt(b, "\n.SH SYNOPSIS\n\\fBhetero %s\\fR ", c->name);
