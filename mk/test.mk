@@ -51,7 +51,7 @@ E2E := $(sort $(wildcard tests/e2e/*.py))
 C_SUITE = $(foreach t,$(C_TESTS),$t '$(B)/test/$t') \
           $(foreach f,$(FUZZERS),fuzz_$f '$(B)/test/fuzz_$f tests/fuzz/corpus/$f')
 E2E_SUITE = $(foreach e,$(E2E),e2e_$(basename $(notdir $e)) '$(PYTHON) $e')
-LINT_SUITE = $(foreach l,deps style symbols opts,lint_$l 'sh tests/lint/$l.sh $(B)') \
+LINT_SUITE = $(foreach l,deps style symbols opts quarantine,lint_$l 'sh tests/lint/$l.sh $(B)') \
              api_headers 'sh tests/api/headers.sh $(B)' api_install 'sh tests/api/install.sh $(B)'
 SUITE_ENV = HETERO=$(abspath $(B)/hetero) CC='$(CC)' CXX='$(CXX)' LIBS='$(LIBS)' MAKEFLAGS= \
             TEST_TIMEOUT=$(TEST_TIMEOUT)

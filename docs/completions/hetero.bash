@@ -5,7 +5,7 @@ _hetero()
     local opts='' files=1
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        COMPREPLY=($(compgen -W 'run chat pack inspect tokenize template explain bench ppl logits doctor qualify version help' -- "$cur"))
+        COMPREPLY=($(compgen -W 'run chat pack inspect tokenize template explain bench ppl logits doctor qualify quality compare sim report bench-slot keys verify promote revoke routes version help' -- "$cur"))
         return
     fi
     case "$cmd $prev" in
@@ -62,13 +62,34 @@ _hetero()
     'qualify --isa') COMPREPLY=($(compgen -W 'generic avx2 avx512' -- "$cur")); return ;;
     'qualify --print-config') COMPREPLY=($(compgen -W 'json text' -- "$cur")); return ;;
     'qualify --log-level') COMPREPLY=($(compgen -W 'error warn info debug' -- "$cur")); return ;;
+    'quality --act') COMPREPLY=($(compgen -W 'f32 q8' -- "$cur")); return ;;
+    'quality -ctk'|'quality --cache-type-k'|'quality --ctk') COMPREPLY=($(compgen -W 'f16 f32' -- "$cur")); return ;;
+    'quality -ctv'|'quality --cache-type-v'|'quality --ctv') COMPREPLY=($(compgen -W 'f16 f32' -- "$cur")); return ;;
+    'quality --isa') COMPREPLY=($(compgen -W 'generic avx2 avx512' -- "$cur")); return ;;
+    'quality --print-config') COMPREPLY=($(compgen -W 'json text' -- "$cur")); return ;;
+    'quality --log-level') COMPREPLY=($(compgen -W 'error warn info debug' -- "$cur")); return ;;
+    'compare --api') COMPREPLY=($(compgen -W 'llama openai ollama' -- "$cur")); return ;;
+    'compare --act') COMPREPLY=($(compgen -W 'f32 q8' -- "$cur")); return ;;
+    'compare -ctk'|'compare --cache-type-k'|'compare --ctk') COMPREPLY=($(compgen -W 'f16 f32' -- "$cur")); return ;;
+    'compare -ctv'|'compare --cache-type-v'|'compare --ctv') COMPREPLY=($(compgen -W 'f16 f32' -- "$cur")); return ;;
+    'compare --isa') COMPREPLY=($(compgen -W 'generic avx2 avx512' -- "$cur")); return ;;
+    'compare --print-config') COMPREPLY=($(compgen -W 'json text' -- "$cur")); return ;;
+    'compare --log-level') COMPREPLY=($(compgen -W 'error warn info debug' -- "$cur")); return ;;
+    'sim --log-level') COMPREPLY=($(compgen -W 'error warn info debug' -- "$cur")); return ;;
+    'report --log-level') COMPREPLY=($(compgen -W 'error warn info debug' -- "$cur")); return ;;
+    'bench-slot --log-level') COMPREPLY=($(compgen -W 'error warn info debug' -- "$cur")); return ;;
+    'keys --log-level') COMPREPLY=($(compgen -W 'error warn info debug' -- "$cur")); return ;;
+    'verify --log-level') COMPREPLY=($(compgen -W 'error warn info debug' -- "$cur")); return ;;
+    'promote --log-level') COMPREPLY=($(compgen -W 'error warn info debug' -- "$cur")); return ;;
+    'revoke --log-level') COMPREPLY=($(compgen -W 'error warn info debug' -- "$cur")); return ;;
+    'routes --log-level') COMPREPLY=($(compgen -W 'error warn info debug' -- "$cur")); return ;;
     'version --log-level') COMPREPLY=($(compgen -W 'error warn info debug' -- "$cur")); return ;;
     'help --completion') COMPREPLY=($(compgen -W 'bash zsh fish' -- "$cur")); return ;;
     'help --log-level') COMPREPLY=($(compgen -W 'error warn info debug' -- "$cur")); return ;;
     esac
     case "$cmd" in
-    run) opts='-m --model -md --model-draft --pre --override-pre -p --prompt -f --file --ids -e --escape -cnv --chat --conversation -sys --system --system-prompt --messages --template --chat-template-file --tools --kwargs --chat-template-kwargs --now -n --predict --n-predict --stop -r --reverse-prompt --ignore-eos --special -sp --lookup --no-lookup --draft-max --draft --draft-n --draft-min --draft-n-min --draft-always -s --seed --temp --temperature --top-k --top-p --min-p --typical --typical-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --dry-last-n --dry-sequence-breaker --xtc-probability --xtc-threshold -l --logit-bias --engine --prefill-engine --decode-engine --act -ctk --cache-type-k --ctk -ctv --cache-type-v --ctv --prefill-rep --decode-rep --isa -c --ctx --ctx-size -t --threads -ub --ubatch --ubatch-size --verify --json --print-config -v --verbose --log-level --no-progress -h --help' ;;
-    chat) opts='-m --model -md --model-draft --pre --override-pre -sys --system --system-prompt --template --chat-template-file --kwargs --chat-template-kwargs --now -n --predict --n-predict --stop -r --reverse-prompt --ignore-eos --special -sp --lookup --no-lookup --draft-max --draft --draft-n --draft-min --draft-n-min --draft-always -s --seed --temp --temperature --top-k --top-p --min-p --typical --typical-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --dry-last-n --dry-sequence-breaker --xtc-probability --xtc-threshold -l --logit-bias --engine --prefill-engine --decode-engine --act -ctk --cache-type-k --ctk -ctv --cache-type-v --ctv --prefill-rep --decode-rep --isa -c --ctx --ctx-size -t --threads -ub --ubatch --ubatch-size --verify --json --print-config -v --verbose --log-level --no-progress -h --help' ;;
+    run) opts='-m --model -md --model-draft --pre --override-pre -p --prompt -f --file --ids -e --escape -cnv --chat --conversation -sys --system --system-prompt --messages --template --chat-template-file --tools --kwargs --chat-template-kwargs --now --store -n --predict --n-predict --stop -r --reverse-prompt --ignore-eos --special -sp --lookup --no-lookup --draft-max --draft --draft-n --draft-min --draft-n-min --draft-always -s --seed --temp --temperature --top-k --top-p --min-p --typical --typical-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --dry-last-n --dry-sequence-breaker --xtc-probability --xtc-threshold -l --logit-bias --engine --prefill-engine --decode-engine --act -ctk --cache-type-k --ctk -ctv --cache-type-v --ctv --prefill-rep --decode-rep --isa -c --ctx --ctx-size -t --threads -ub --ubatch --ubatch-size --verify --json --print-config -v --verbose --log-level --no-progress -h --help' ;;
+    chat) opts='-m --model -md --model-draft --pre --override-pre -sys --system --system-prompt --template --chat-template-file --kwargs --chat-template-kwargs --now --store -n --predict --n-predict --stop -r --reverse-prompt --ignore-eos --special -sp --lookup --no-lookup --draft-max --draft --draft-n --draft-min --draft-n-min --draft-always -s --seed --temp --temperature --top-k --top-p --min-p --typical --typical-p --repeat-penalty --repeat-last-n --presence-penalty --frequency-penalty --dry-multiplier --dry-base --dry-allowed-length --dry-penalty-last-n --dry-last-n --dry-sequence-breaker --xtc-probability --xtc-threshold -l --logit-bias --engine --prefill-engine --decode-engine --act -ctk --cache-type-k --ctk -ctv --cache-type-v --ctv --prefill-rep --decode-rep --isa -c --ctx --ctx-size -t --threads -ub --ubatch --ubatch-size --verify --json --print-config -v --verbose --log-level --no-progress -h --help' ;;
     pack) opts='--pre --override-pre -o --out --output --precision --also --q4-type --head-type -t --threads --json -v --verbose --log-level --no-progress -h --help' ;;
     inspect) opts='-m --model --tensors -ctk --cache-type-k --ctk -ctv --cache-type-v --ctv -c --ctx --ctx-size --verify --json -v --verbose --log-level --no-progress -h --help' ;;
     tokenize) opts='-m --model --pre --override-pre -p --prompt -f --file --ids -e --escape --detokenize --add-bos --special -sp --json -v --verbose --log-level --no-progress -h --help' ;;
@@ -78,7 +99,17 @@ _hetero()
     ppl) opts='-m --model --pre --override-pre -f --file --chunks --engine --prefill-engine --decode-engine --act -ctk --cache-type-k --ctk -ctv --cache-type-v --ctv --prefill-rep --decode-rep --isa -c --ctx --ctx-size -t --threads -ub --ubatch --ubatch-size --verify --json --print-config -v --verbose --log-level --no-progress -h --help' ;;
     logits) opts='-m --model --pre --override-pre --ids --at --engine --prefill-engine --decode-engine --act -ctk --cache-type-k --ctk -ctv --cache-type-v --ctv --prefill-rep --decode-rep --isa -c --ctx --ctx-size -t --threads -ub --ubatch --ubatch-size --verify --json --print-config -v --verbose --log-level --no-progress -h --help' ;;
     doctor) opts='--require-device --json -v --verbose --log-level --no-progress -h --help' ;;
-    qualify) opts='-m --model --pre --override-pre --reference --engine --prefill-engine --decode-engine --act -ctk --cache-type-k --ctk -ctv --cache-type-v --ctv --prefill-rep --decode-rep --isa -c --ctx --ctx-size -t --threads -ub --ubatch --ubatch-size --verify --json --print-config -v --verbose --log-level --no-progress -h --help' ;;
+    qualify) opts='-m --model --pre --override-pre -f --file --template --chat-template-file --chunks -o --out --output --reference --candidate --policy --text --items --tasks --pairs --requests --key -n --predict --n-predict -s --seed --engine --prefill-engine --decode-engine --act -ctk --cache-type-k --ctk -ctv --cache-type-v --ctv --prefill-rep --decode-rep --isa -c --ctx --ctx-size -t --threads -ub --ubatch --ubatch-size --verify --json --print-config -v --verbose --log-level --no-progress -h --help' ;;
+    quality) opts='-m --model --pre --override-pre -f --file --template --chat-template-file --chunks -o --out --output --candidate --policy --text --items --tasks -n --predict --n-predict -s --seed --engine --prefill-engine --decode-engine --act -ctk --cache-type-k --ctk -ctv --cache-type-v --ctv --prefill-rep --decode-rep --isa -c --ctx --ctx-size -t --threads -ub --ubatch --ubatch-size --verify --json --print-config -v --verbose --log-level --no-progress -h --help' ;;
+    compare) opts='-m --model --pre --override-pre -o --out --output -r --repetitions --candidate --text --server --api --server-model --server-binary --contexts --spacing-ms --engine --prefill-engine --decode-engine --act -ctk --cache-type-k --ctk -ctv --cache-type-v --ctv --prefill-rep --decode-rep --isa -c --ctx --ctx-size -t --threads -ub --ubatch --ubatch-size --verify --json --print-config -v --verbose --log-level --no-progress -h --help' ;;
+    sim) opts='-o --out --output --in --sign --trust -s --seed --json -v --verbose --log-level --no-progress -h --help' ;;
+    report) opts='-o --out --output --json -v --verbose --log-level --no-progress -h --help' ;;
+    bench-slot) opts='--json -v --verbose --log-level --no-progress -h --help' ;;
+    keys) opts='--policy --store --grant --json -v --verbose --log-level --no-progress -h --help' ;;
+    verify) opts='--trust --store --json -v --verbose --log-level --no-progress -h --help' ;;
+    promote) opts='--key --store --json -v --verbose --log-level --no-progress -h --help' ;;
+    revoke) opts='--key --store --reason --quarantine --json -v --verbose --log-level --no-progress -h --help' ;;
+    routes) opts='--key --store --renew --json -v --verbose --log-level --no-progress -h --help' ;;
     version) opts='--json -v --verbose --log-level --no-progress -h --help' ;;
     help) opts='--man --completion --json -v --verbose --log-level --no-progress -h --help' ;;
     *) files=0 ;;

@@ -11,7 +11,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib
 from e2e import BIN, ENV, ROOT, check, end, err, run, skip, tmp
 
 COMMANDS = ('run', 'chat', 'pack', 'inspect', 'tokenize', 'template', 'explain', 'bench', 'ppl', 'logits', 'doctor',
-            'qualify', 'quality', 'compare', 'bench-slot', 'version', 'help')
+            'qualify', 'quality', 'compare', 'sim', 'report', 'bench-slot', 'keys', 'verify', 'promote', 'revoke',
+            'routes', 'version', 'help')
 
 
 def read(*path):
@@ -37,7 +38,7 @@ def made_from_the_table():
               'COMP_WORDS=(hetero run --act ""); COMP_CWORD=3; _hetero; echo "${COMPREPLY[@]}"; '
               'COMP_WORDS=(hetero be); COMP_CWORD=1; _hetero; echo "${COMPREPLY[@]}"')
     got = subprocess.run(['bash', '-c', script], cwd=ROOT, stdout=subprocess.PIPE).stdout.decode().split('\n')
-    check(got[:3] == ['--top-k --top-p', 'f32 q8', 'bench'], 'bash completes', got)
+    check(got[:3] == ['--top-k --top-p', 'f32 q8', 'bench bench-slot'], 'bash completes', got)
 
 
 def statuses_agree():
