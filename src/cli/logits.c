@@ -2,6 +2,7 @@
  * same. */
 #include "cli/cli.h"
 #include "core/arena.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,9 +45,24 @@ static int read_at(work *w, ht_err *e)
 }
 
 /* Rows are written as they come, so that a long list needs no more memory than one row of text. */
+/* JSON has no infinity, and a sum that overflowed is no result. */
+static int check_finite(const float *logits, uint32_t n_vocab, uint32_t index, ht_err *e)
+{
+    for (uint32_t i = 0; i < n_vocab; i++)
+        if (!isfinite(logits[i]))
+            return HT_FAIL(
+                e, HT_EFORMAT,
+                "position %u: the logit of token %u is %s; if the model overflows the F16 "
+                "cache, try -ctk f32 -ctv f32",
+                index, i, isnan(logits[i]) ? "not a number" : "infinite");
+    return 0;
+}
+
 static int on_logits(void *user, uint32_t index, const float *logits, uint32_t n_vocab)
 {
     work *w = user;
+    w->rc = check_finite(logits, n_vocab, index, w->e);
+    if (w->rc) return w->rc;
     if (!w->c->json) {
         for (uint32_t i = 0; i < n_vocab; i++)
             ht_buf_fmt(&w->b, "%u %u %.9g\n", index, i, (double)logits[i]);

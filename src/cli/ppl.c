@@ -21,7 +21,7 @@ typedef struct {
     uint32_t *want;       /* [ctx] positions scored in a chunk                          */
     size_t n_ids, n_want, n_chunks;
     uint32_t ctx;
-    bool add_bos;
+    bool add_bos, not_finite;
     double sum, sum_sq; /* of the negative log-likelihoods, in nats                   */
     uint64_t n_scored;
 } work;
@@ -47,10 +47,11 @@ static int on_logits(void *user, uint32_t index, const float *logits, uint32_t n
 {
     work *w = user;
     double v = nll(logits, n_vocab, w->chunk[index + 1]);
+    if (!isfinite(v)) w->not_finite = true;
     w->sum += v;
     w->sum_sq += v * v;
     w->n_scored++;
-    return cli__interrupted();
+    return w->not_finite || cli__interrupted();
 }
 
 /* Does the model add a BOS to a text? Ask the tokenizer for the empty one. */
@@ -113,7 +114,13 @@ static int score_chunk(work *w, size_t i, ht_err *e)
     memcpy(w->chunk, w->ids + i * w->ctx, w->ctx * sizeof *w->chunk);
     if (w->add_bos) w->chunk[0] = ht_vocab_bos(ht_engine_vocab(w->engine));
     HT_TRY(ht_session_truncate(w->session, 0, e));
-    HT_TRY(ht_session_eval(w->session, w->chunk, w->ctx, w->want, w->n_want, on_logits, w, e));
+    int rc = ht_session_eval(w->session, w->chunk, w->ctx, w->want, w->n_want, on_logits, w, e);
+    if (w->not_finite)
+        return HT_FAIL(e, HT_EFORMAT,
+                       "chunk %zu: a logit is not finite, so there is no perplexity; if the model "
+                       "overflows the F16 cache, try -ctk f32 -ctv f32",
+                       i);
+    HT_TRY(rc);
     cli__say(w->c, CLI_DEBUG, "chunk %zu of %zu: perplexity so far %.4f", i + 1, w->n_chunks,
              exp(mean(w)));
     if (cli__progress(w->c, "chunks", i + 1, w->n_chunks))

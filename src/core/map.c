@@ -85,6 +85,19 @@ int ht_map_guard(ht_err *e)
     return rc;
 }
 
+void ht_map_drop(const void *p, size_t n)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)p;
+    uintptr_t lo = (from + page - 1) & ~(page - 1), hi = (from + n) & ~(page - 1);
+    for (int i = 0; i < SLOTS && lo < hi; i++) {
+        uintptr_t start = atomic_load(&slots[i].start);
+        if (!start || from < start || from - start >= atomic_load(&slots[i].n)) continue;
+        if (n <= atomic_load(&slots[i].n) - (from - start))
+            (void)madvise((void *)lo, hi - lo, MADV_DONTNEED); /* only advice */
+        return;
+    }
+}
+
 bool ht_map_broken(const ht_map *m)
 {
     return m->slot > 0 && atomic_load(&slots[m->slot - 1].broken);

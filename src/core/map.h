@@ -20,6 +20,9 @@ void ht_map_close(ht_map *);                        /* a zeroed or closed one: n
  * our maps go to the handler that was there before. Any number of calls; maps opened before
  * count. */
 HT_MUST_USE int ht_map_guard(ht_err *);
+/* These bytes have been copied: where they lie in a live map their whole pages may leave this
+ * process's memory. They stay readable, from the file again. Other memory is not touched. */
+void ht_map_drop(const void *p, size_t n);
 bool ht_map_broken(const ht_map *);                 /* any thread                                 */
 /* Read a whole small file (at most max bytes) into caller-owned memory (ht_mem_free),
  * NUL-terminated. "-": stdin. */

@@ -1,6 +1,7 @@
 /* load.c - weights into the layout that kernels read. A pack in r16/1 is read in place; rows/1
  * (GGUF, Hugging Face folders) is interleaved by the team into memory of the device's own. */
 #include "backend/cpu/cpu.h"
+#include "core/map.h"
 #include "quant/r16.h"
 #include <string.h>
 
@@ -96,9 +97,15 @@ static void pack_share(void *user, const ht_weight *w)
     uint32_t t0, t1;
     if (w->layout == HT_LAYOUT_R16) return;
     ht_team_share(cpu__tiles(w->rows), 1, k->rank, k->size, &t0, &t1);
-    for (uint32_t i = 0; i < w->n_mats; i++)
-        ht_r16_pack(w->type, (const uint8_t *)w->data + i * w->mat_bytes, w->rows, w->cols, t0, t1,
+    size_t r0 = (size_t)t0 * CPU_LANES, r1 = (size_t)t1 * CPU_LANES;
+    if (r1 > w->rows) r1 = w->rows;
+    for (uint32_t i = 0; i < w->n_mats; i++) {
+        const uint8_t *src = (const uint8_t *)w->data + i * w->mat_bytes;
+        ht_r16_pack(w->type, src, w->rows, w->cols, t0, t1,
                     k->dev->copy + (size_t)(m->p - k->dev->copy) + i * m->mat_bytes);
+        /* A file read in place would otherwise stand in memory twice. */
+        ht_map_drop(src + r0 * w->row_bytes, (r1 - r0) * w->row_bytes);
+    }
 }
 static void pack_rank(void *arg, int rank, int size)
 {

@@ -18,6 +18,27 @@ static const char *file(const char *name, const void *p, size_t n)
     return path;
 }
 
+/* Dropped pages come back from the file; memory that is no map, or reaches out of one, is left alone. */
+T_CASE(map, drop_keeps_the_bytes)
+{
+    enum { N = 1 << 20 };
+    ht_map m;
+    char *big = malloc(N), *own = malloc(N);
+    uint64_t seed = 5;
+    for (int i = 0; i < N; i++) own[i] = big[i] = (char)t_rand(&seed);
+    T_OK(ht_map_open(&m, file("big", big, N), &e), e);
+    T_EQ_MEM(m.p, big, N);
+    ht_map_drop(m.p, N);
+    ht_map_drop(m.p + 4095, 1);
+    ht_map_drop(m.p + N - 8192, (size_t)1 << 40);
+    ht_map_drop(own, N);
+    T_EQ_MEM(m.p, big, N);
+    T_EQ_MEM(own, big, N);
+    ht_map_close(&m);
+    free(big);
+    free(own);
+}
+
 T_CASE(map, bytes_and_identity)
 {
     struct stat st;
