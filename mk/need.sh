@@ -26,6 +26,7 @@ if [ "$level" != build ]; then
     need g++ g++
     need pkg-config pkg-config
     need valgrind valgrind
+    python3 -m pip --version > /dev/null 2>&1 || missing="$missing python3-pip"
 fi
 if [ "$level" = check ]; then
     need clang clang
