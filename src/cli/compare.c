@@ -45,6 +45,7 @@ typedef struct {
     ht_arena *arena;
     cli__server server;
     const char *dir, *arm, *props;
+    const char *label; /* the arm without the model's folder: paths are never stored */
     ht_engine *engine;
     cli__subject subject;
     char server_sha[HT_SHA256_HEX], props_sha[HT_SHA256_HEX], design_sha[HT_SHA256_HEX];
@@ -106,7 +107,7 @@ static void write_design(const work *w, ht_jw *j)
 {
     ht_jw_obj(j);
     ht_jw_kstr(j, "api", ht_opt_str(w->c->o, HT_OPT_API));
-    ht_jw_kstr(j, "arm", w->arm);
+    ht_jw_kstr(j, "arm", w->label);
     ht_jw_kstr(j, "binarySha256", w->subject.binary_sha);
     ht_jw_key(j, "contexts");
     ht_jw_arr(j);
@@ -376,8 +377,7 @@ static int out_table(work *w, ht_err *e)
     ht_jw_init(&j, &b, 0);
     ht_jw_obj(&j);
     ht_jw_kstr(&j, "schema", "hetero/compare/1");
-    ht_jw_kstr(&j, "model", w->c->model);
-    ht_jw_kstr(&j, "route", w->arm);
+    ht_jw_kstr(&j, "route", w->label);
     ht_jw_kstr(&j, "api", ht_opt_str(w->c->o, HT_OPT_API));
     ht_jw_kstr(&j, "class", w->token_identical ? "TOKEN_IDENTICAL" : "TEXT_IDENTICAL");
     ht_jw_kstr(&j, "designSha256", w->design_sha);
@@ -431,9 +431,12 @@ static int open_hetero(work *w, ht_err *e)
     char *json = NULL;
     ht_json *receipt = NULL;
     if (strchr(w->c->model, ',')) return HT_FAIL(e, HT_EARG, "a path without a comma is needed");
-    w->arm =
-        ht_arena_printf(w->arena, "model=%s%s%s", w->c->model, spec ? "," : "", spec ? spec : "");
-    if (!w->arm) return HT_FAIL(e, HT_ENOMEM, "compare: out of memory");
+    const char *slash = strrchr(w->c->model, '/'), *name = slash ? slash + 1 : w->c->model;
+    const char *comma = spec ? "," : "";
+    if (!spec) spec = "";
+    w->arm = ht_arena_printf(w->arena, "model=%s%s%s", w->c->model, comma, spec);
+    w->label = ht_arena_printf(w->arena, "model=%s%s%s", name, comma, spec);
+    if (!w->arm || !w->label) return HT_FAIL(e, HT_ENOMEM, "compare: out of memory");
     HT_TRY(cli__engine_open(w->c, w->ctx, &w->engine, e));
     HT_TRY(ht_session_new(&s, w->engine, e));
     int rc = ht_session_eval(s, two, 2, NULL, 0, NULL, NULL, e);

@@ -1,5 +1,5 @@
-/* fuzz_http.c - the reader of foreign servers' answers: any bytes, cut anywhere. The first byte chooses
- * the framing and where the cut is; both ways of feeding must agree. */
+/* fuzz_http.c - the reader of foreign servers' answers: any bytes, cut anywhere. The first byte
+ * chooses the framing and where the cut is; both ways of feeding must agree. */
 #include "evid/client.h"
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* quality.c - measures against closed forms, near-ties told from real flips, the task's choices, and
- * the gate's every reason, each beside a twin that passes. */
+/* quality.c - measures against closed forms, near-ties told from real flips, the task's choices,
+ * and the gate's every reason, each beside a twin that passes. */
 #include "evid/quality.h"
 #include "test.h"
 

@@ -4,7 +4,8 @@
 #include "evid/policy.h"
 #include "test.h"
 
-/* A quiet second of a machine with everything there: 4 CPUs, 100 ticks, one CPU busy with our work. */
+/* A quiet second of a machine with everything there: 4 CPUs, 100 ticks, one CPU busy with our
+ * work. */
 static void quiet(ht_telemetry s[2])
 {
     memset(s, 0, 2 * sizeof *s);
