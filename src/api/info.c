@@ -24,7 +24,7 @@ static void write_model(ht_jw *w, const ht_engine *e)
     ht_jw_kstr(w, "path", e->path);
     ht_jw_kstr(w, "arch", s->arch);
     ht_hex(e->model->sha256, HT_SHA256_BYTES, hex);
-    ht_jw_kstr(w, "sha256", hex);
+    ht_jw_kstr(w, "shapeSha256", hex);
     if (e->pack_sha[0]) ht_jw_kstr(w, "packSha256", e->pack_sha);
     ht_jw_kstr(w, "contract", e->contract);
     ht_jw_kuint(w, "projections", e->n_proj);

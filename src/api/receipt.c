@@ -134,7 +134,7 @@ static void write_speculation(ht_jw *w, const api__spec_record *r)
 {
     ht_jw_obj(w);
     ht_jw_kbool(w, "lookup", r->lookup);
-    if (r->draft) khex(w, "draftModelSha256", r->draft);
+    if (r->draft) khex(w, "draftModelShapeSha256", r->draft);
     ht_jw_kuint(w, "draftMax", r->draft_max);
     ht_jw_kuint(w, "draftMin", r->draft_min);
     ht_jw_kstr(w, "mode", r->always ? "always" : "adaptive");
@@ -260,7 +260,7 @@ static void write_options(ht_jw *w, const ht_engine *e)
 
 static void write_identity(ht_jw *w, const ht_engine *e)
 {
-    khex(w, "modelSha256", e->model->sha256);
+    khex(w, "modelShapeSha256", e->model->sha256);
     kdigest(w, "modelPackSha256", e->pack_sha, "NOT_A_PACK");
     khex(w, "tokenizerSha256", ht_tok_sha256(e->tok));
     kdigest(w, "templateSha256", e->tmpl_sha, "NO_TEMPLATE");

@@ -213,7 +213,7 @@ T_CASE_SECONDS(speculate, an_equal_model_is_always_right, 120)
         T_EQ_INT(num(d, "speculation.rounds"), 8);
         T_EQ_INT(num(d, "tokens"), 40);
         T_EQ_STR(str(d, "speculation.mode"), "always");
-        T_EQ_STR(str(d, "speculation.draftModelSha256"), str(receipt(ar, b.guess), "modelSha256"));
+        T_EQ_STR(str(d, "speculation.draftModelShapeSha256"), str(receipt(ar, b.guess), "modelShapeSha256"));
         ht_gen_result_done(&r);
     }
     ht_arena_free(ar);
