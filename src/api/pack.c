@@ -207,7 +207,8 @@ static int write_all(api__packjob *j, ht_packer *pk, ht_err *err)
     HT_TRY(write_blobs(j, pk, err));
     for (size_t i = 0; i < j->n_items; i++) HT_TRY(declare(&j->item[i], pk, err));
     for (size_t i = 0; i < j->n_items; i++) HT_TRY(api__item_write(j, &j->item[i], pk, err));
-    return 0;
+    /* What was read from a source that has been cut short since may have been zeros. */
+    return ht_file_unchanged(j->file, err);
 }
 
 /* ---- the summary ----------------------------------------------------------------------------- */
@@ -303,10 +304,11 @@ static int summary(const api__packjob *j, const char *out, const char *sha, char
     return api__take_json(&b, json, err);
 }
 
-static int open_source(api__packjob *j, const char *src, ht_err *err)
+static int open_source(api__packjob *j, const char *src, const char *out, ht_err *err)
 {
     HT_TRY(ht_arena_new(&j->arena, 0, err));
     HT_TRY(ht_file_open(&j->file, src, NULL, err));
+    HT_TRY(ht_packer_check(out, j->file, err)); /* before hours of work, not after */
     HT_TRY(ht_model_open(&j->model, j->file, j->p->progress, j->p->user, err));
     HT_TRY(ht_tok_from_file(&j->tok, j->file, j->p->pre_override, err));
     j->src_contract = ht_model_contract(j->model, &j->n_proj, &j->n_quantised);
@@ -326,7 +328,7 @@ int ht_pack_make(const char *src, const char *out, const ht_pack_params *p, char
     api__packjob j = {.p = p};
     ht_packer *pk = NULL;
     char sha[HT_SHA256_HEX];
-    int rc = open_source(&j, src, err);
+    int rc = open_source(&j, src, out, err);
     if (!rc) rc = choose(&j, err);
     if (!rc) rc = ht_packer_new(&pk, out, err);
     if (!rc) {

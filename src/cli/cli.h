@@ -57,8 +57,8 @@ int cli__progress(void *user, const char *what, uint64_t done, uint64_t total);
 void cli__progress_end(cli__ctx *);
 
 /* ---- file.c ---- */
-/* The bytes into path, replacing what is there: through a file beside it that is renamed, so that a
- * full disk leaves the old one. */
+/* The bytes into path, replacing the regular file that is there or that a link there leads to:
+ * through a file beside it that is renamed, so that a full disk leaves the old one. */
 HT_MUST_USE int cli__write_file(const char *path, const char *p, size_t n, ht_err *);
 
 /* ---- signals.c: Ctrl-C ---- */

@@ -2,6 +2,7 @@
  * build has no libedit (HT_NO_LIBEDIT). */
 #include "cli/edit.h"
 #include "core/arena.h"
+#include "core/path.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,19 +28,6 @@ struct cli__edit {
 };
 
 #ifndef HT_NO_LIBEDIT
-/* Make every folder of path's directory part. */
-static bool make_folders(char *path)
-{
-    for (char *s = path + 1; *s; s++) {
-        if (*s != '/') continue;
-        *s = 0;
-        int rc = mkdir(path, 0700);
-        *s = '/';
-        if (rc && errno != EEXIST) return false;
-    }
-    return true;
-}
-
 static void find_history(cli__edit *ed)
 {
     const char *state = ht_env_get(HT_ENV_XDG_STATE_HOME), *home = ht_env_get(HT_ENV_HOME);
@@ -48,7 +36,8 @@ static void find_history(cli__edit *ed)
         n = snprintf(ed->history_path, CLI_PATH, "%s/hetero/history", state);
     else if (home && *home == '/')
         n = snprintf(ed->history_path, CLI_PATH, "%s/.local/state/hetero/history", home);
-    if (n < 0 || n >= CLI_PATH || !make_folders(ed->history_path)) ed->history_path[0] = 0;
+    if (n < 0 || n >= CLI_PATH || ht_path_make_parents(ed->history_path, 0700, NULL))
+        ed->history_path[0] = 0;
 }
 
 static char *give_prompt(EditLine *el)

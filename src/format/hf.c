@@ -5,6 +5,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
+const char *const format__hf_names[] = {"config.json",
+                                        "generation_config.json",
+                                        "tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "chat_template.jinja",
+                                        "chat_template.json",
+                                        "model.safetensors.index.json",
+                                        NULL};
+
 /* Path of a file of the folder; *there tells whether it is a file. */
 static int member(ht_file *f, const char *name, const char **path, bool *there, ht_err *e)
 {
@@ -175,14 +184,14 @@ int format__open_hf(ht_file *f, const ht_file_opts *opts, ht_err *e)
     HT_TRY(read_template(f, e));
     if (opts->vocab_only) {
         if (!f->config && !f->tokenizer)
-            return HT_FAIL(e, HT_EARG,
+            return HT_FAIL(e, HT_EFORMAT,
                            "%s: holds neither config.json nor tokenizer.json: no Hugging Face "
                            "folder",
                            f->label);
         return 0;
     }
     if (!f->config)
-        return HT_FAIL(e, HT_EARG, "%s: holds no config.json: no Hugging Face folder", f->label);
+        return HT_FAIL(e, HT_EFORMAT, "%s: holds no config.json: no Hugging Face folder", f->label);
     return open_weights(f, e);
 }
 

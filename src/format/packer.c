@@ -2,6 +2,7 @@
  * is declared: item data goes straight to its place in a temporary file, hashed on the way, and the
  * header with the digests is written last. */
 #include "core/hash.h"
+#include "core/path.h"
 #include "format/pack.h"
 #include "format/priv.h"
 #include <errno.h>
@@ -44,10 +45,38 @@ static int no_memory(const ht_packer *p, ht_err *e)
 {
     return HT_FAIL(e, HT_ENOMEM, "%s: no memory to write the pack", p->label);
 }
+/* Whether path is the file with this identity. */
+static bool is_file(const char *path, const ht_path_target *t)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && (uint64_t)st.st_dev == t->dev && (uint64_t)st.st_ino == t->ino;
+}
+
+int ht_packer_check(const char *path, const ht_file *src, ht_err *e)
+{
+    ht_path_target t;
+    HT_TRY(ht_path_target_of(&t, path, e));
+    if (!t.there) return 0;
+    bool own = false;
+    for (size_t i = 0; i < src->n_parts && !own; i++)
+        own = src->part[i].dev == t.dev && src->part[i].ino == t.ino;
+    for (size_t i = 0; src->kind == HT_FILE_HF && format__hf_names[i] && !own; i++) {
+        char file[HT_PATH_MAX];
+        const int n = snprintf(file, sizeof file, "%s/%s", src->path, format__hf_names[i]);
+        own = n > 0 && n < (int)sizeof file && is_file(file, &t);
+    }
+    if (!own) return 0;
+    char label[FORMAT_LABEL];
+    format__label(label, path);
+    return HT_FAIL(e, HT_EARG, "%s: is a file of the source itself; write the pack elsewhere",
+                   label);
+}
+
 int ht_packer_new(ht_packer **out, const char *path, ht_err *e)
 {
+    ht_path_target target;
     *out = NULL;
-    if (!path || !*path) return HT_FAIL(e, HT_EARG, "no path was given for the pack");
+    HT_TRY(ht_path_target_of(&target, path, e));
     ht_packer *p = ht_mem_alloc(sizeof *p);
     if (!p) return HT_FAIL(e, HT_ENOMEM, "no memory to write a pack");
     p->fd = -1;
@@ -55,8 +84,8 @@ int ht_packer_new(ht_packer **out, const char *path, ht_err *e)
     format__label(p->label, path);
     int rc = ht_arena_new(&p->arena, 0, e);
     if (!rc) {
-        p->path = ht_arena_strndup(p->arena, path, strlen(path));
-        const char *tmp = ht_arena_printf(p->arena, "%s.%ld.tmp", path, (long)getpid());
+        p->path = ht_arena_strndup(p->arena, target.path, strlen(target.path));
+        const char *tmp = ht_arena_printf(p->arena, "%s.%ld.tmp", target.path, (long)getpid());
         if (!p->path || !tmp) {
             rc = no_memory(p, e);
         } else {

@@ -121,6 +121,8 @@ void format__gguf_done(format__gguf *);
 /* Values that other code would divide by, allocate by or index by (import-rules.md 7). */
 HT_MUST_USE int format__gguf_check(const ht_file *, ht_err *);
 HT_MUST_USE int format__open_hf(ht_file *, const ht_file_opts *, ht_err *);
+/* Files that are read from a Hugging Face folder beside its weights; NULL ends. */
+extern const char *const format__hf_names[];
 /* The checked header of a mapped safetensors file: an object of tensors, and where their data
  * begins. */
 HT_MUST_USE int format__st_header(ht_file *, size_t part, const ht_json **header, uint64_t *data,

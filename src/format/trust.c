@@ -3,6 +3,7 @@
 #include "format/trust.h"
 #include "core/buf.h"
 #include "core/hash.h"
+#include "core/path.h"
 #include "format/priv.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -82,16 +83,6 @@ static int compose(ht_buf *b, const char *line, const char *old, size_t n, ht_er
     return ht_buf_ok(b, "the list of trusted packs", e);
 }
 
-/* Make the directory that is to hold the list; that it exists already is as good. */
-static void make_parent(const char *list)
-{
-    char dir[4096];
-    const char *slash = strrchr(list, '/');
-    if (!slash || slash == list || (size_t)(slash - list) >= sizeof dir) return;
-    snprintf(dir, sizeof dir, "%.*s", (int)(slash - list), list);
-    (void)!mkdir(dir, 0700);
-}
-
 static int replace(const char *list, const ht_buf *b, ht_err *e)
 {
     char tmp[4096], label[FORMAT_LABEL];
@@ -99,7 +90,7 @@ static int replace(const char *list, const ht_buf *b, ht_err *e)
     int k = snprintf(tmp, sizeof tmp, "%s.%ld.tmp", list, (long)getpid());
     if (k < 0 || (size_t)k >= sizeof tmp)
         return HT_FAIL(e, HT_EARG, "%s: the path is too long", label);
-    make_parent(list);
+    (void)(ht_path_make_parents(list, 0700, NULL) == 0); /* open() says what that costs */
     int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) {
         int err = errno;

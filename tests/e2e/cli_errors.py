@@ -60,6 +60,7 @@ def files():
             fails(3, 'missing.gguf', command, missing, *extra)
             fails(3, 'broken.gguf', command, broken, *extra)
         fails(3, 'notes.txt', 'inspect', text)
+        fails(3, 'holds no config.json', 'run', '-m', t)
         fails(3, 'No such file', 'run', '-f', os.path.join(t, 'none'))
         fails(3, 'messages', 'template', TALE, '--messages', text)
         fails(2, 'fewer than one chunk', 'ppl', TALE, text)

@@ -61,6 +61,42 @@ def damaged(pack, t):
     os.remove(bad)
 
 
+def targets(t):
+    """What a pack may not be written over is as it was afterwards, and the error comes first."""
+    own = os.path.join(t, 'own.gguf')
+    shutil.copy(TALE, own)
+    os.link(own, os.path.join(t, 'hard'))
+    os.symlink('own.gguf', os.path.join(t, 'soft'))
+    os.mkfifo(os.path.join(t, 'pipe'))
+    before = open(own, 'rb').read()
+    for name in ('own.gguf', 'hard', 'soft'):
+        r = run('pack', own, '-o', os.path.join(t, name))
+        check(r.returncode == 2 and 'of the source itself' in err(r), 'not onto its own source: ' + name, err(r))
+    check(open(own, 'rb').read() == before, 'the source is whole')
+    for path, what in (('/dev/full', 'no regular file'), (os.path.join(t, 'pipe'), 'a pipe'), (t, 'a folder')):
+        mode = os.stat(path).st_mode
+        r = run('pack', TALE, '-o', path)
+        check(r.returncode == 2 and what in err(r), 'not over %s: %s' % (what, path), err(r))
+        check(os.stat(path).st_mode == mode, 'it is what it was: ' + path)
+    end, link = os.path.join(t, 'end.htpack'), os.path.join(t, 'link.htpack')
+    open(end, 'w').close()
+    os.symlink('end.htpack', link)
+    check(run('pack', TALE, '-o', link).returncode == 0 and os.path.islink(link) and os.path.getsize(end) > 1 << 20,
+          'a link is followed')
+    for name in ('own.gguf', 'hard', 'soft', 'pipe', 'end.htpack', 'link.htpack'):
+        os.remove(os.path.join(t, name))
+
+
+def trusted(pack, t):
+    """The list of trusted packs is written in a home without any folder."""
+    home = os.path.join(t, 'bare')
+    os.mkdir(home)
+    r = run('run', pack, '-p', 'Once', '-n', 1, env={'HOME': home, 'XDG_CACHE_HOME': ''})
+    check(r.returncode == 0 and os.path.getsize(os.path.join(home, '.cache', 'hetero', 'packs')) > 64,
+          'the trust list', err(r))
+    shutil.rmtree(home)
+
+
 def alone(pack, t):
     if not shutil.which('strace'):
         skip('files opened by a run', 'strace is not installed')
@@ -90,5 +126,7 @@ with tmp() as t:
     quantised(t)
     if pack:
         damaged(pack, t)
+        targets(t)
+        trusted(pack, t)
         alone(pack, t)
 end()

@@ -166,7 +166,7 @@ T_CASE(malformed, safetensors)
 T_CASE(malformed, hf_folder)
 {
     CHECK("hf", "", {"good", 0, 0}, {"good_sharded", 0, 0}, {"good_template_json", 0, 0},
-          {"empty", HT_EARG, "holds no config.json"},
+          {"empty", HT_EFORMAT, "holds no config.json"},
           {"no_weights", UNS, "holds no model.safetensors and no model.safetensors.index.json"},
           {"pickle", UNS, "pytorch_model.bin is not read, convert it to safetensors"},
           {"config_broken", FMT, "line 1"},

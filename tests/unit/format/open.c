@@ -204,7 +204,7 @@ T_CASE(hf, vocab_only)
     T_EQ_INT(ht_file_n_parts(f), 0);
     ht_file_close(f);
     ht_err e = {0};
-    T_ERR(ht_file_open(&f, "tests/data/malformed/hf/empty", &vocab, &e), HT_EARG, e,
+    T_ERR(ht_file_open(&f, "tests/data/malformed/hf/empty", &vocab, &e), HT_EFORMAT, e,
           "holds neither config.json nor tokenizer.json");
 }
 

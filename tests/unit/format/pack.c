@@ -290,3 +290,66 @@ T_CASE(trust, list_that_cannot_be_written)
     T_ERR(ht_pack_trust(f, path_of("garbage"), &e), HT_EARG, e, "is no pack");
     ht_file_close(f);
 }
+
+/* Giving the finished pack its name must replace a file, never a device, a pipe or a folder; and a
+ * link leads to the file that is meant. */
+T_CASE(pack, only_files_are_replaced)
+{
+    ht_err e = {0};
+    ht_packer *p = NULL;
+    char hex[65];
+    struct stat st;
+    T_ERR(ht_packer_new(&p, "/dev/full", &e), HT_EARG, e, "no regular file");
+    T_EQ_INT(stat("/dev/full", &st), 0);
+    T_TRUE(S_ISCHR(st.st_mode));
+    T_ERR(ht_packer_new(&p, t_tmp(), &e), HT_EARG, e, "a folder");
+    const char *file = path_of("end.htpack"), *link = path_of("link.htpack");
+    t_spit(file, "old", 3);
+    T_EQ_INT(symlink("end.htpack", link), 0);
+    make(link, SIZE_MAX, hex);
+    T_EQ_INT(lstat(link, &st), 0);
+    T_TRUE(S_ISLNK(st.st_mode));
+    ht_file *f = NULL;
+    T_OK(ht_file_open(&f, file, NULL, &e), e);
+    ht_file_close(f);
+}
+
+/* The pack must not go over what it is made from, by whatever name. */
+T_CASE(pack, the_source_is_no_target)
+{
+    ht_err e = {0};
+    ht_file *f = NULL;
+    char hex[65];
+    make(path_of("a.htpack"), SIZE_MAX, hex);
+    T_OK(ht_file_open(&f, path_of("a.htpack"), NULL, &e), e);
+    T_EQ_INT(link(path_of("a.htpack"), path_of("hard")), 0);
+    T_EQ_INT(symlink("a.htpack", path_of("soft")), 0);
+    T_ERR(ht_packer_check(path_of("a.htpack"), f, &e), HT_EARG, e, "of the source itself");
+    T_ERR(ht_packer_check(path_of("hard"), f, &e), HT_EARG, e, "of the source itself");
+    T_ERR(ht_packer_check(path_of("soft"), f, &e), HT_EARG, e, "of the source itself");
+    T_OK(ht_packer_check(path_of("new"), f, &e), e);
+    make(path_of("b.htpack"), SIZE_MAX, hex);
+    T_OK(ht_packer_check(path_of("b.htpack"), f, &e), e);
+    ht_file_close(f);
+    T_OK(ht_file_open(&f, "tests/data/malformed/hf/good", NULL, &e), e);
+    T_ERR(ht_packer_check("tests/data/malformed/hf/good/config.json", f, &e), HT_EARG, e,
+          "of the source itself");
+    T_ERR(ht_packer_check("tests/data/malformed/hf/good/model.safetensors", f, &e), HT_EARG, e,
+          "of the source itself");
+    T_OK(ht_packer_check("tests/data/malformed/hf/good/new.htpack", f, &e), e);
+    ht_file_close(f);
+}
+
+/* The list of trusted packs is kept where no folder of its path exists yet. */
+T_CASE(pack, trust_makes_every_folder)
+{
+    ht_err e = {0};
+    ht_file *f = NULL;
+    char hex[65];
+    make(path_of("a.htpack"), SIZE_MAX, hex);
+    T_OK(ht_file_open(&f, path_of("a.htpack"), NULL, &e), e);
+    const char *list = path_of("home/.cache/hetero/packs");
+    T_OK(ht_pack_trust(f, list, &e), e);
+    T_TRUE(ht_pack_trusted(f, list));
+    ht_file_close(f);
+}
