@@ -38,8 +38,11 @@ void *tmpl__alloc(tctx *cx, size_t count, size_t size)
 int tmpl__cost(tctx *cx, uint64_t steps)
 {
     if (steps > cx->max_steps - cx->steps)
-        return T_FAIL(cx, HT_ENOMEM, "more than %llu steps: an endless loop, or raise the limit",
-                      (unsigned long long)cx->max_steps);
+        return T_FAIL(
+            cx, HT_ENOMEM,
+            "more than %llu steps: the template loops without end, or the conversation is too "
+            "long for it",
+            (unsigned long long)cx->max_steps);
     cx->steps += steps;
     return 0;
 }
