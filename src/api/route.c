@@ -75,7 +75,7 @@ static int model_digest(const char *path, char hex[HT_SHA256_HEX], ht_err *err)
     return rc;
 }
 
-/* ---- who we are -------------------------------------------------------------------------------- */
+/* ---- who we are ------------------------------------------------------------------------------ */
 
 static int read_machine(struct api__route *r, ht_err *err)
 {
@@ -124,7 +124,7 @@ static int read_identity(const ht_engine *e, struct api__route *r, ht_err *err)
     return 0;
 }
 
-/* ---- lanes: a device for each admitted backend --------------------------------------------------- */
+/* ---- lanes: a device for each admitted backend ----------------------------------------------- */
 
 static bool set_phases(ht_engine *e, lane *l, const char *rep, api__unit *u, uint32_t ubatch)
 {
@@ -140,8 +140,8 @@ static bool set_phases(ht_engine *e, lane *l, const char *rep, api__unit *u, uin
     return true;
 }
 
-/* Open "engine;key=value;..." as one more unit; false when this build or machine cannot, and then the
- * planner answers NO_ENGINE. */
+/* Open "engine;key=value;..." as one more unit; false when this build or machine cannot, and
+ * then the planner answers NO_ENGINE. */
 static bool open_lane(ht_engine *e, struct api__route *r, const char *backend, ht_err *err)
 {
     char name[32] = "", isa[16] = "", rep[32] = "", opts[64];
@@ -238,7 +238,7 @@ void api__route_reference(ht_engine *e)
     if (e->route) memcpy(e->phase, e->route->base, sizeof e->phase);
 }
 
-/* ---- before each call ---------------------------------------------------------------------------- */
+/* ---- before each call ------------------------------------------------------------------------ */
 
 static void fill(const ht_engine *e, const struct api__route *r, ht_route_request *q)
 {

@@ -49,7 +49,7 @@ void cli__keys_free(cli__keyring *k)
     k->n = 0;
 }
 
-/* ---- hetero keys ------------------------------------------------------------------------------- */
+/* ---- hetero keys ----------------------------------------------------------------------------- */
 
 static int show_key(cli__ctx *c, const ht_key *k, const char *path, ht_err *e)
 {

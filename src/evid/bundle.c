@@ -108,7 +108,7 @@ int evid__put_file(const char *dir, const char *path, const void *data, size_t n
     return bad ? HT_FAIL(e, HT_EIO, "%s: %s", full, strerror(why)) : 0;
 }
 
-/* ---- the statement ----------------------------------------------------------------------------- */
+/* ---- the statement --------------------------------------------------------------------------- */
 
 static void subject(ht_jw *w, const char *name, const char *sha)
 {
@@ -154,7 +154,7 @@ int ht_bundle_statement(const ht_evidence *v, const ht_analysis *x, const char *
     return ht_buf_ok(out, "statement", e);
 }
 
-/* ---- sealing ----------------------------------------------------------------------------------- */
+/* ---- sealing --------------------------------------------------------------------------------- */
 
 static int put_buf(const char *dir, const char *path, const ht_buf *b, ht_err *e)
 {

@@ -170,7 +170,7 @@ static int read_design(ht_arena *a, const ht_manifest *m, const ht_policy *p, ht
     return read_cells(a, ht_json_get(j, "cells"), d, e);
 }
 
-/* ---- machine, subject, build ------------------------------------------------------------------ */
+/* ---- machine, subject, build ----------------------------------------------------------------- */
 
 static const ht_field machine_fields[] = {
     {.key = "live", .type = HT_S_OBJ},

@@ -20,9 +20,10 @@ bool evid__next_line(evid__lines *, const char **line, size_t *n);
 
 /* journal.jsonl, prompts.jsonl, samples.jsonl and the raw files; policy and design are read. */
 HT_MUST_USE int evid__read_samples(ht_arena *, ht_evidence *, ht_err *);
-/* One attempt's raw streams against its sample line (bundle_raw.c). Fills s->metric and s->n_out. */
+/* One attempt's raw streams against its sample line (bundle_raw.c). Fills s->metric and
+ * s->n_out. */
 typedef struct {
-    const char *prefix;              /* "raw/b03/s2-B/a1/"                                          */
+    const char *prefix;              /* "raw/b03/s2-B/a1/"                                        */
     const char *request_sha, *response_sha, *chunks_sha, *receipt_sha /* NULL: none */, *out_sha;
     uint64_t intended_ns, send_lag_ns;
     const char *end_state;

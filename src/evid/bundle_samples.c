@@ -1,6 +1,6 @@
-/* bundle_samples.c - the journal, the sealed prompts and the sample lines against each other and
- * against the design: every attempt that was started is there, in the order that was sealed, its guards
- * decided before its timings, nothing twice, nothing left out. */
+/* bundle_samples.c - the journal, the sealed prompts and the sample lines against each other
+ * and against the design: every attempt that was started is there, in the order that was
+ * sealed, its guards decided before its timings, nothing twice, nothing left out. */
 #include "evid/bundle_read.h"
 #include "evid/journal.h"
 #include "evid/verdict.h"
@@ -101,7 +101,7 @@ static const char *first_twice(const char **list, size_t n)
     return NULL;
 }
 
-/* ---- prompts ---------------------------------------------------------------------------------- */
+/* ---- prompts --------------------------------------------------------------------------------- */
 
 static int read_prompts(reader *r, ht_err *e)
 {
@@ -140,7 +140,7 @@ static int read_prompts(reader *r, ht_err *e)
     return 0;
 }
 
-/* ---- journal ---------------------------------------------------------------------------------- */
+/* ---- journal --------------------------------------------------------------------------------- */
 
 static bool is_event(const reader *r, const char *name)
 {
@@ -191,7 +191,7 @@ static int expect(reader *r, const char *name, const place *p, const ht_json **o
     return 0;
 }
 
-/* ---- one sample line -------------------------------------------------------------------------- */
+/* ---- one sample line ------------------------------------------------------------------------- */
 
 static uint64_t maybe(const ht_json *j, const char *key)
 {
@@ -297,7 +297,7 @@ static int read_line(reader *r, const place *p, uint32_t k, int why, const char 
     return check_identity(r, j, s, e);
 }
 
-/* ---- slots, attempts, blocks ------------------------------------------------------------------ */
+/* ---- slots, attempts, blocks ----------------------------------------------------------------- */
 
 static int read_proc(reader *r, const place *p, ht_err *e)
 {

@@ -72,7 +72,7 @@ static int make_pairs(ht_arena *a, const ht_evidence *v, size_t cell, bool null_
     return ht_stat_pairs(ratio, out->n, &out->stat, e);
 }
 
-/* ---- costs and tails --------------------------------------------------------------------------- */
+/* ---- costs and tails ------------------------------------------------------------------------- */
 
 static uint64_t mul_ppm(uint64_t x, uint64_t ppm)
 {
@@ -153,7 +153,7 @@ static void make_tail(const ht_evidence *v, size_t cell, ht_cell_result *r)
                                     r->requests, r->misses, r->worst_pair);
 }
 
-/* ---- gates ------------------------------------------------------------------------------------- */
+/* ---- gates ----------------------------------------------------------------------------------- */
 
 static void set(ht_cell_result *r, enum ht_gate g, enum ht_gate_result res, const char *why)
 {

@@ -170,7 +170,7 @@ static void write_verdict(ht_jw *w, const ht_evidence *v, const ht_analysis *x)
     ht_jw_end(w, '}');
 }
 
-/* ---- cost map ---------------------------------------------------------------------------------- */
+/* ---- cost map -------------------------------------------------------------------------------- */
 
 static void write_ratio(ht_jw *w, const ht_pairs *p)
 {

@@ -11,7 +11,8 @@ HT_MUST_USE int route__put(const char *dir, const char *path, const void *data, 
 const ht_key **route__with_role(ht_store *, enum ht_role, const ht_key *const *keys, size_t n_keys,
                                 size_t *n);
 /* A new index with these entries added, all promoted. */
-HT_MUST_USE int route__admit(ht_store *, const ht_index_entry *, size_t n, const ht_key *const *keys,
+HT_MUST_USE int route__admit(ht_store *, const ht_index_entry *, size_t n,
+                             const ht_key *const *keys,
                              size_t n_keys, ht_err *);
 /* A promotion's predicate against its closed schema. */
 HT_MUST_USE int route__promotion_check(const ht_json *predicate, ht_err *);

@@ -20,7 +20,7 @@ const char *ht_reason_name(int reason);                /* "NO_EVIDENCE"         
 
 enum ht_route_state { HT_ST_NOMINATED, HT_ST_CANDIDATE, HT_ST_QUALIFIED, HT_ST_PROMOTED,
                       HT_ST_STALE, HT_ST_QUARANTINED, HT_ST_NEGATIVE, HT_ST_REVOKED, HT_STATES };
-extern const char *const ht_state_names[HT_STATES + 1];          /* in this order, then NULL         */
+extern const char *const ht_state_names[HT_STATES + 1];          /* in this order, then NULL      */
 const char *ht_state_name(int state);                  /* "promoted"                              */
 int ht_state_by_name(const char *name);                /* -1: none                                */
 /* The edges of evidence.md 7.11; anything else is refused. */

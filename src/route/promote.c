@@ -1,5 +1,6 @@
-/* promote.c - promotions: a bundle verified on this machine, signed by two keys. The statement is
- * shaped on SLSA's verification summary: who verified what, when, by which policy, from which inputs. */
+/* promote.c - promotions: a bundle verified on this machine, signed by two keys. The statement
+ * is shaped on SLSA's verification summary: who verified what, when, by which policy, from
+ * which inputs. */
 #include "route/files.h"
 #include <string.h>
 

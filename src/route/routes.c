@@ -1,5 +1,6 @@
-/* routes.c - from a verified index to rows for the planner: each entry's promotion, statement and cost
- * map are opened once, checked against the digests that the index names, and read from those bytes. */
+/* routes.c - from a verified index to rows for the planner: each entry's promotion, statement
+ * and cost map are opened once, checked against the digests that the index names, and read from
+ * those bytes. */
 #include "route/files.h"
 #include <string.h>
 

@@ -113,7 +113,7 @@ int ht_store_open(ht_arena *a, const char *dir, int64_t now, ht_store *s, ht_err
     return load_index(s, e);
 }
 
-/* ---- a new index ------------------------------------------------------------------------------- */
+/* ---- a new index ----------------------------------------------------------------------------- */
 
 /* The keys that hold a role, in their order; *n of them. */
 const ht_key **route__with_role(ht_store *s, enum ht_role role, const ht_key *const *keys,
@@ -132,7 +132,8 @@ const ht_key **route__with_role(ht_store *s, enum ht_role role, const ht_key *co
     return out;
 }
 
-/* Sign `next` as the successor of the index in force, write it, open it again as any reader would. */
+/* Sign `next` as the successor of the index in force, write it, open it again as any reader
+ * would. */
 static int publish(ht_store *s, ht_index *next, const ht_key *const *keys, size_t n_keys, ht_err *e)
 {
     size_t n;

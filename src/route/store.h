@@ -1,6 +1,6 @@
 /* store.h - where a machine keeps what it admits: one folder with the trust root, the policy, the
- * signed index and, for every promoted bundle, its statement, cost map and promotion. Nothing in it is
- * believed but trust.json (and policy.json, which is named by digest in every promotion).
+ * signed index and, for every promoted bundle, its statement, cost map and promotion. Nothing in it
+ * is believed but trust.json (and policy.json, which is named by digest in every promotion).
  *
  *   trust.json  policy.json (absent: the default)  index.dsse.json  highwater.json
  *   bundles/<bundleId>/{statement,promotion}.dsse.json  costmap.json
@@ -10,7 +10,7 @@
 #include "evid/verify.h"
 #include "route/index.h"
 
-enum { HT_STORE_FILE = 64 << 20, HT_STORE_DAYS = 30 };   /* largest file; life of an index           */
+enum { HT_STORE_FILE = 64 << 20, HT_STORE_DAYS = 30 };   /* largest file; life of an index        */
 typedef struct {
     ht_arena *a;
     const char *dir;
@@ -18,20 +18,22 @@ typedef struct {
     ht_trust trust;
     ht_policy policy;
     bool has_index;
-    ht_index index;                  /* verified: signature, expiry, high-water mark, tombstones      */
+    ht_index index;                  /* verified: signature, expiry, high-water mark, tombstones  */
 } ht_store;
 /* A folder without trust.json is HT_EIO naming the next step; an index that does not verify is
  * HT_EGATE: nothing is routed by it. The high-water mark is raised. */
-HT_MUST_USE int ht_store_open(ht_arena *, const char *dir, int64_t now_unix, ht_store *out, ht_err *);
-/* Writes trust.json (must not exist) and makes the folder. policy NULL: the default stays in force. */
+HT_MUST_USE int ht_store_open(ht_arena *, const char *dir, int64_t now_unix, ht_store *out,
+                                ht_err *);
+/* Writes trust.json (must not exist) and makes the folder. policy NULL: the default stays in
+ * force. */
 HT_MUST_USE int ht_store_init(const char *dir, const ht_trust *, const char *policy, ht_err *);
 
-/* Verify the bundle here and now, sign a promotion of its qualified cells with every key that has the
- * role, add it to what was signed before, and when enough distinct keys have signed, put the entries
- * into a new index signed by those keys that hold the role index. HT_EGATE: not qualified, other
- * policy, a negative entry blocks, tombstoned; PENDING_SIGNATURE when one key has signed and another
- * must follow (the signature is kept). Bundles that are not production eligible are admitted only where
- * the policy in force is a fixture. */
+/* Verify the bundle here and now, sign a promotion of its qualified cells with every key that
+ * has the role, add it to what was signed before, and when enough distinct keys have signed,
+ * put the entries into a new index signed by those keys that hold the role index. HT_EGATE: not
+ * qualified, other policy, tombstoned; PENDING_SIGNATURE when one key
+ * has signed and another must follow (the signature is kept). Bundles that are not production
+ * eligible are admitted only where the policy in force is a fixture. */
 HT_MUST_USE int ht_store_promote(ht_store *, const char *bundle_dir, const ht_key *const *keys,
                                  size_t n_keys, char id[HT_SHA256_HEX], ht_err *);
 /* Entries of a bundle leave the index and a tombstone comes in. */

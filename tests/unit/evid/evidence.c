@@ -1,5 +1,6 @@
-/* evidence.c - what the inputs of a bundle may say (evidence.md 8, Design 24-31 and Time 32-35): each
- * case breaks one rule in memory, with every digest mended, and must meet that rule's refusal. */
+/* evidence.c - what the inputs of a bundle may say (evidence.md 8, Design 24-31 and Time
+ * 32-35): each case breaks one rule in memory, with every digest mended, and must meet that
+ * rule's refusal. */
 #include "fixture.h"
 
 /* Read and judge; the twin of every mutation below. */
@@ -119,8 +120,7 @@ T_CASE(evidence, failures_are_scored)
 T_CASE(evidence, environment)
 {
     fx f;
-    fx_init(
-        &f); /* both tries of a block void: a pair is missing, and two voids of eight are too many */
+    fx_init(&f); /* both tries of a block void: a pair is missing, and two voids are too many */
     f.void_block = 5;
     f.void_tries = 2;
     expect_class(&f, HT_NOT_ADMISSIBLE_ENV, HT_GATE_VOIDS, "VOID_RATE");
@@ -152,7 +152,7 @@ T_CASE_SECONDS(evidence, tail_regression, 120)
     }
 }
 
-/* ---- refusals ---------------------------------------------------------------------------------- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 typedef void mutation(fx *);
 static void refuse(mutation *m, const char *says)

@@ -1,5 +1,6 @@
-/* fixture.h - a synthetic but complete bundle: every input document of docs/bundle.md for a made-up
- * stable host, with knobs for what a test wants to be wrong. Included by the tests of evid/ and route/. */
+/* fixture.h - a synthetic but complete bundle: every input document of docs/bundle.md for a
+ * made-up stable host, with knobs for what a test wants to be wrong. Included by the tests of
+ * evid/ and route/. */
 #ifndef HT_TEST_EVID_FIXTURE_H
 #define HT_TEST_EVID_FIXTURE_H
 #include "evid/verify.h"

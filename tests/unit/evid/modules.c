@@ -1,5 +1,5 @@
-/* modules.c - the bricks: times, closed schemas, envelopes and keys, trust roots, manifests, journals,
- * policies (evidence.md 8, Bytes 4-8, JSON 9-13, Trust 36). */
+/* modules.c - the bricks: times, closed schemas, envelopes and keys, trust roots, manifests,
+ * journals, policies (evidence.md 8, Bytes 4-8, JSON 9-13, Trust 36). */
 #include "evid/journal.h"
 #include "fixture.h"
 #include <sys/stat.h>
@@ -170,7 +170,7 @@ T_CASE(schema, hostile_json)
     fx_done(&f);
 }
 
-/* ---- envelopes --------------------------------------------------------------------------------- */
+/* ---- envelopes ------------------------------------------------------------------------------- */
 
 T_CASE(dsse, rfc8032_key)
 {
@@ -327,7 +327,7 @@ T_CASE(trust, roundtrip_and_refusals)
     fx_done(&f);
 }
 
-/* ---- manifests and journals -------------------------------------------------------------------- */
+/* ---- manifests and journals ------------------------------------------------------------------ */
 
 T_CASE(manifest, paths)
 {

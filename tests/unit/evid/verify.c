@@ -232,8 +232,8 @@ T_CASE(verify, edited_documents)
     fx_done(&s.f);
 }
 
-/* Write outputs.manifest.json anew for what lies in dir and sign again with key n: the holder of a key
- * who edits a result and mends every digest by hand. */
+/* Write outputs.manifest.json anew for what lies in dir and sign again with key n: the holder
+ * of a key who edits a result and mends every digest by hand. */
 static void mend(sealed *s, uint8_t key, const char *statement)
 {
     ht_err e = {0};

@@ -115,7 +115,8 @@ T_CASE(plan, bucket_edges)
     ht_arena_free(r.a);
 }
 
-/* A map that inverts the winner inverts the route; without the entry the reference runs, and says why. */
+/* A map that inverts the winner inverts the route; without the entry the reference runs, and
+ * says why. */
 T_CASE(plan, winner_turns_with_the_map)
 {
     ht_route_request q = ask(300, 16);

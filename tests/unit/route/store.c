@@ -1,5 +1,5 @@
-/* store.c - promotion, index and loading: what is admitted, by whom, and what an old or edited index
- * meets (evidence.md 8, Time 35, Trust 36-39). */
+/* store.c - promotion, index and loading: what is admitted, by whom, and what an old or edited
+ * index meets (evidence.md 8, Time 35, Trust 36-39). */
 #include "route/store.h"
 #include "../evid/fixture.h"
 #include <unistd.h>
