@@ -218,13 +218,6 @@ void ht_response_close(ht_response *r)
 
 /* ---- the connection ---- */
 
-const char *ht_http_end_name(int end)
-{
-    static const char *const name[HT_HTTP_ENDS] = {"complete", "eof",     "reset",
-                                                   "timeout",  "refused", "broken"};
-    return end >= 0 && end < HT_HTTP_ENDS ? name[end] : "?";
-}
-
 int ht_url_parse(const char *text, ht_url *u, ht_err *e)
 {
     static const char scheme[] = "http://";

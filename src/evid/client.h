@@ -32,7 +32,6 @@ void ht_response_close(ht_response *);
 
 enum ht_http_end { HT_HTTP_COMPLETE, HT_HTTP_EOF, HT_HTTP_RESET, HT_HTTP_TIMEOUT, HT_HTTP_REFUSED,
                    HT_HTTP_BROKEN /* not HTTP */, HT_HTTP_ENDS };
-const char *ht_http_end_name(int end);
 typedef struct { char host[256]; uint16_t port; char path[256]; } ht_url;
 /* "http://HOST[:PORT][/PATH]"; anything else is HT_EARG. */
 HT_MUST_USE int ht_url_parse(const char *text, ht_url *, ht_err *);

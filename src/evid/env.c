@@ -123,7 +123,7 @@ ht_json *evid__leaf_none(ht_arena *a, int rc)
     return leaf(a, "unreadable", ht_json_new_str(a, name, strlen(name)));
 }
 
-ht_json *evid__leaf_file(ht_arena *a, const char *root, const char *path)
+static ht_json *leaf_file(ht_arena *a, const char *root, const char *path)
 {
     char text[4096];
     int rc = evid__text(root, path, text, sizeof text);
@@ -302,8 +302,7 @@ static void system_part(ht_arena *a, const char *root, ht_json *const part[HT_MP
     ht_json_add(a, part[HT_MP_REJECT], "arch",
                 rc > 0 ? evid__leaf_str(a, text) : evid__leaf_none(a, rc));
     for (size_t i = 0; i < sizeof simple / sizeof *simple; i++)
-        ht_json_add(a, part[simple[i].part], simple[i].field,
-                    evid__leaf_file(a, root, simple[i].path));
+        ht_json_add(a, part[simple[i].part], simple[i].field, leaf_file(a, root, simple[i].path));
     ht_json_add(a, part[HT_MP_REJECT], "ramClassGib", ram_class(a, root));
     ht_json_add(a, part[HT_MP_REJECT], "memoryControllers", memory_controllers(a, root));
     ht_json_add(a, part[HT_MP_REJECT], "container", evid__leaf_str(a, container(root)));

@@ -89,6 +89,5 @@ int evid__cpu_list(const char *text, bool *set, size_t cap);
 ht_json *evid__leaf_str(ht_arena *, const char *);
 ht_json *evid__leaf_int(ht_arena *, int64_t);
 ht_json *evid__leaf_none(ht_arena *, int text_rc /* what evid__text gave: <= 0 */);
-ht_json *evid__leaf_file(ht_arena *, const char *root, const char *path);
 void evid__machine_cpu(ht_arena *, const ht_machine_source *, ht_json *const part[HT_MP_PARTS]);
 #endif
