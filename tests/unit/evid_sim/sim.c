@@ -43,8 +43,8 @@ static ht_arena *arena(void)
 
 /* Few draws, so that all inputs of all kinds can be tried. */
 static const char *const few[HT_SIMS] = {"\"draws\":9,\"rounds\":16", "\"draws\":5,\"requests\":60",
-                                         "\"draws\":3,\"dim\":32,\"kvDim\":16,\"rank\":6,"
-                                         "\"trueRank\":12,\"activations\":8",
+                                         ("\"draws\":3,\"dim\":32,\"kvDim\":16,\"rank\":6,"
+                                          "\"trueRank\":12,\"activations\":8"),
                                          "\"draws\":7"};
 
 static const char *with(ht_arena *a, int kind, const char *key, int64_t v)
