@@ -178,8 +178,8 @@ typedef struct ht_token_event {
     float logprob;                   /* natural log, of the distribution before sampling */
 } ht_token_event;
 /* Guessing ahead, without loss: the tokens, log-probabilities and the end are those of a plain
- * generation, whatever is guessed. Guesses are verified several rows a run; how many, and whether at
- * all, follows from the measured gain. */
+ * generation, whatever is guessed. Guesses are verified several rows a run; how many, and whether
+ * at all, follows from the measured gain. */
 typedef struct ht_speculation {
     int lookup;                      /* guess from what the session itself has said               */
     ht_session *draft;               /* a session of a draft model's engine, used for nothing else
@@ -220,7 +220,7 @@ HT_MUST_USE int ht_session_generate(ht_session *, const int32_t *ids, size_t n,
 typedef int (*ht_logits_fn)(void *user, uint32_t index, const float *logits, uint32_t n_vocab);
 HT_MUST_USE int ht_session_eval(ht_session *, const int32_t *ids, size_t n, const uint32_t *want,
                                 size_t n_want, ht_logits_fn, void *user, ht_err *);
-/* Whether draft's model may guess for target's: HT_EARG names both when their vocabularies differ. */
+/* Whether draft's model may guess for target's: HT_EARG names both when the vocabularies differ. */
 HT_MUST_USE int ht_draft_check(const ht_engine *target, const ht_engine *draft, ht_err *);
 /* Any thread, and a signal handler: the running call returns within 50 ms, generate with 0,
  * HT_FINISH_CANCEL and what there is of the text, eval with HT_ECANCELLED. */

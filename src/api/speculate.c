@@ -1,5 +1,5 @@
-/* speculate.c - where guesses come from: the sequence's own past (decode/lookup.h) and a draft model,
- * a second engine with a session of its own. decode/adapt.h says how many and when.
+/* speculate.c - where guesses come from: the sequence's own past (decode/lookup.h) and a draft
+ * model, a second engine with a session of its own. decode/adapt.h says how many and when.
  *
  * A draft model's session holds a view of the sequence: positions [base, base + its length). It
  * starts with the last VIEW tokens and starts again when its context is full, so that a small
@@ -43,7 +43,7 @@ struct api__spec {
     uint64_t t0;
 };
 
-/* ---- compatibility ------------------------------------------------------------------------------ */
+/* ---- compatibility --------------------------------------------------------------------------- */
 
 int ht_draft_check(const ht_engine *target, const ht_engine *draft, ht_err *err)
 {
@@ -78,7 +78,7 @@ static int check(const ht_session *s, const ht_speculation *w, ht_err *err)
     return ht_draft_check(s->e, w->draft->e, err);
 }
 
-/* ---- begin and end ------------------------------------------------------------------------------ */
+/* ---- begin and end --------------------------------------------------------------------------- */
 
 static int enter_draft(api__spec *x, ht_session *d, ht_err *err)
 {
@@ -147,7 +147,7 @@ const api__plan *api__spec_plan(const api__spec *x)
     return x->verify;
 }
 
-/* ---- the draft model ---------------------------------------------------------------------------- */
+/* ---- the draft model ------------------------------------------------------------------------- */
 
 /* Positions of the draft model that a view may fill. */
 static uint32_t view_cap(const ht_session *d)
@@ -285,7 +285,7 @@ static int from_model(api__spec *x, uint32_t len, uint32_t most, uint32_t *k, ht
     return 0;
 }
 
-/* ---- lookup -------------------------------------------------------------------------------------- */
+/* ---- lookup ---------------------------------------------------------------------------------- */
 
 /* Compare the token at position len-1, which a plain step brought, with the guess that stands. */
 static void compare_shadow(api__spec *x, uint32_t len)
@@ -314,7 +314,7 @@ static void from_lookup(api__spec *x, uint32_t len, uint32_t most, uint32_t *k)
     }
 }
 
-/* ---- a round -------------------------------------------------------------------------------------- */
+/* ---- a round --------------------------------------------------------------------------------- */
 
 int api__spec_draft(api__spec *x, uint32_t most, uint32_t *k, ht_err *err)
 {

@@ -1,6 +1,6 @@
-/* speculate.h - drafting for generate.c: what to guess before a step and what to learn after it. The
- * generation itself stays as it is: it samples every token from the model's own logits, and a guess
- * only decides how many rows one run evaluates (sample and match). */
+/* speculate.h - drafting for generate.c: what to guess before a step and what to learn after it.
+ * The generation itself stays as it is: it samples every token from the model's own logits, and a
+ * guess only decides how many rows one run evaluates (sample and match). */
 #ifndef HT_API_SPECULATE_H
 #define HT_API_SPECULATE_H
 #include "api/session.h"

@@ -24,7 +24,7 @@ void ht_adapt_init(ht_adapt *a)
     for (int i = 0; i < HT_ADAPT_SOURCES; i++) a->source[i].pause = PAUSE_FIRST;
 }
 
-/* ---- the unit ---------------------------------------------------------------------------------- */
+/* ---- the unit -------------------------------------------------------------------------------- */
 
 uint64_t ht_adapt_unit(const ht_adapt *a)
 {
@@ -52,7 +52,7 @@ void ht_adapt_plain_done(ht_adapt *a, uint64_t ns)
     a->tokens++;
 }
 
-/* ---- chances ----------------------------------------------------------------------------------- */
+/* ---- chances --------------------------------------------------------------------------------- */
 
 int ht_adapt_match_class(uint32_t match)
 {
@@ -85,7 +85,7 @@ void ht_adapt_seen(ht_adapt *a, int cls, uint32_t tested, uint32_t right)
     a->right[cls] = a->right[cls] * keep + right;
 }
 
-/* ---- costs ------------------------------------------------------------------------------------- */
+/* ---- costs ----------------------------------------------------------------------------------- */
 
 /* Time of k extra rows: measured, or on the line through the nearest measured ones. */
 static double extra(const ht_adapt *a, uint32_t k)
@@ -119,7 +119,7 @@ static double blend(double old, double x, double least)
     return old > least ? old : least;
 }
 
-/* ---- decisions --------------------------------------------------------------------------------- */
+/* ---- decisions ------------------------------------------------------------------------------- */
 
 /* Losses that are still allowed, in plain steps. */
 static double allowance(const ht_adapt *a)
@@ -168,7 +168,7 @@ bool ht_adapt_keep(const ht_adapt *a, uint32_t have, double chain)
     return chain > margin * (extra(a, have + 1) - extra(a, have));
 }
 
-/* ---- what a round taught ----------------------------------------------------------------------- */
+/* ---- what a round taught --------------------------------------------------------------------- */
 
 static void judge(ht_adapt *a, ht_adapt_source *s, double saved)
 {
@@ -205,7 +205,7 @@ int64_t ht_adapt_round_done(ht_adapt *a, const ht_adapt_round *r)
     ht_adapt_source *s = &a->source[r->from];
     const uint64_t before = s->off_until;
     judge(a, s, judged);
-    /* A model that is off learns nothing meanwhile: it comes back with the chances it began with. */
+    /* A model that is off learns nothing meanwhile: it starts again from the first chances. */
     if (s->off_until != before && r->from == HT_ADAPT_MODEL)
         for (int c = HT_ADAPT_MATCHES; c < HT_ADAPT_CLASSES; c++) a->tested[c] = a->right[c] = 0;
     return (int64_t)(r->tokens * unit) - (int64_t)all;

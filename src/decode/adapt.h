@@ -4,8 +4,8 @@
  *   worth of k drafted tokens = sum of the chances that 1, 2, ... k of them are right
  *                             - the measured time that k extra rows take - the time to draft them
  *
- * Chances are counted by class: for lookup by the length of the match, for a draft model by how sure
- * it was. A source whose last rounds together took longer than plain decoding would have is switched
+ * Chances are counted by class: for lookup by the length of the match, for a draft model by how
+ * sure it was. A source whose last rounds took longer than plain decoding would have is switched
  * off and tried again later, each time after a longer pause. All losses together stay within one
  * step and a hundredth of the tokens made, and one round. */
 #ifndef HT_DECODE_ADAPT_H
@@ -23,7 +23,7 @@ enum { HT_ADAPT_MATCHES = 5,         /* classes of lookup: match of 2, 3, 4-7, 8
        HT_ADAPT_CLASSES };
 
 typedef struct {
-    double saved[HT_ADAPT_WINDOW];   /* plain steps saved (lost: negative) by the last rounds      */
+    double saved[HT_ADAPT_WINDOW];   /* plain steps saved (lost: negative) by the last rounds     */
     uint32_t n, at;
     uint32_t pause;                  /* tokens of the next pause                                  */
     uint64_t off_until;              /* token count at which it is tried again                    */
@@ -33,7 +33,7 @@ typedef struct {                     /* by ht_adapt_init; one per sequence      
     uint64_t plain[HT_ADAPT_PLAIN];  /* ns of the last plain steps                                */
     uint32_t n_plain, plain_at, since_plain;
     double extra[HT_ADAPT_MOST + 1]; /* time of k extra rows; < 0: never measured                 */
-    double draft_cost, sync_cost;    /* of one drafted token; of one token the model catches up on */
+    double draft_cost, sync_cost;    /* of one drafted token; of one the model catches up on      */
     double tested[HT_ADAPT_CLASSES], right[HT_ADAPT_CLASSES];
     ht_adapt_source source[HT_ADAPT_SOURCES];
     uint64_t tokens;                 /* made so far                                               */
@@ -46,7 +46,7 @@ typedef struct {                     /* a finished round                        
     uint64_t verify_ns, draft_ns;    /* draft_ns: to draft, without sync_ns                       */
     uint64_t sync_ns;                /* to bring the draft model up to date                       */
     uint32_t sync_tokens;
-    bool first;                      /* sync_ns is the draft model's prompt: paid once, not judged */
+    bool first;                      /* sync_ns is the model's prompt: paid once, not judged */
 } ht_adapt_round;
 
 void ht_adapt_init(ht_adapt *);
@@ -61,7 +61,7 @@ uint32_t ht_adapt_lookup(const ht_adapt *, uint32_t match, uint32_t most);
 bool ht_adapt_model(const ht_adapt *, uint32_t behind);
 /* Whether to draft one more after `have`, all of them right with chance `chain`. */
 bool ht_adapt_more(const ht_adapt *, uint32_t have, double chain);
-/* Whether a drafted token pays its row as number have + 1, all up to it right with chance `chain`. */
+/* Whether a drafted token pays its row as number have + 1, all right with chance `chain`. */
 bool ht_adapt_keep(const ht_adapt *, uint32_t have, double chain);
 int ht_adapt_match_class(uint32_t match);
 int ht_adapt_bin_class(double p);    /* p: the model's own probability of what it drafted         */

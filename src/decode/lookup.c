@@ -1,6 +1,6 @@
-/* lookup.c - one open-addressed table for each indexed length: run of tokens -> latest position just
- * behind it. Entries hold positions only; a hit is compared with the tokens themselves, so a clash
- * of hashes costs a step and never a wrong draft. */
+/* lookup.c - one open-addressed table for each indexed length: run of tokens -> latest position
+ * just behind it. Entries hold positions only; a hit is compared with the tokens themselves, so a
+ * clash of hashes costs a step and never a wrong draft. */
 #include "decode/lookup.h"
 #include "core/arena.h"
 
@@ -57,7 +57,7 @@ static bool same(const int32_t *a, const int32_t *b, uint32_t n)
     return true;
 }
 
-/* The entry of the run of len tokens that ends at `end`: its own, or the free one where it belongs. */
+/* The entry of the run of len tokens that ends at `end`: its own, or the free one for it. */
 static uint32_t *entry(const ht_lookup *x, const int32_t *tokens, uint32_t end, uint32_t len)
 {
     const int32_t *run = tokens + end - len;

@@ -1,5 +1,5 @@
-/* speculate.c - the n-th allocation fails in a generation that guesses ahead: an error with a message or
- * the same tokens, nothing left behind, and neither session nor engine stays busy. */
+/* speculate.c - the n-th allocation fails in a generation that guesses ahead: an error with a
+ * message or the same tokens, nothing left behind, and neither session nor engine stays busy. */
 #include "core/arena.h"
 #include "hetero.h"
 #include "test.h"

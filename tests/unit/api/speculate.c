@@ -5,7 +5,7 @@
 
 enum { MAX_PROMPT = 48, MAX_NEW = 64, SMOL_NEW = 256 };
 
-/* ---- a generation and what it showed -------------------------------------------------------- */
+/* ---- a generation and what it showed --------------------------------------------------------- */
 
 typedef struct {
     int32_t id[SMOL_NEW + 1];
@@ -213,15 +213,16 @@ T_CASE_SECONDS(speculate, an_equal_model_is_always_right, 120)
         T_EQ_INT(num(d, "speculation.rounds"), 8);
         T_EQ_INT(num(d, "tokens"), 40);
         T_EQ_STR(str(d, "speculation.mode"), "always");
-        T_EQ_STR(str(d, "speculation.draftModelShapeSha256"), str(receipt(ar, b.guess), "modelShapeSha256"));
+        T_EQ_STR(str(d, "speculation.draftModelShapeSha256"),
+                 str(receipt(ar, b.guess), "modelShapeSha256"));
         ht_gen_result_done(&r);
     }
     ht_arena_free(ar);
     tear_down(&b);
 }
 
-/* A stop string that ends inside a draft, an end of the token budget inside one, a caller that stops
- * inside one: the generation ends where a plain one ends, and goes on from there as well. */
+/* A stop string that ends inside a draft, an end of the token budget inside one, a caller that
+ * stops inside one: the generation ends where a plain one ends, and goes on from there as well. */
 T_CASE_SECONDS(speculate, ends_inside_a_draft, 240)
 {
     bench b = set_up();
@@ -320,7 +321,7 @@ T_CASE_SECONDS(speculate, adaptive_turns, 240)
     tear_down(&b);
 }
 
-/* ---- cancel from another thread ---------------------------------------------------------------- */
+/* ---- cancel from another thread -------------------------------------------------------------- */
 
 static void *cancel_soon(void *arg)
 {
@@ -360,7 +361,7 @@ T_CASE_SECONDS(speculate, cancelled_by_another_thread, 240)
     tear_down(&b);
 }
 
-/* ---- what is refused ----------------------------------------------------------------------------- */
+/* ---- what is refused ------------------------------------------------------------------------- */
 
 T_CASE_SECONDS(speculate, refusals, 120)
 {
@@ -399,10 +400,10 @@ T_CASE_SECONDS(speculate, refusals, 120)
     tear_down(&b);
 }
 
-/* ---- a larger model and its draft ------------------------------------------------------------------ */
+/* ---- a larger model and its draft ------------------------------------------------------------ */
 
-/* The given draft guesses for a copy of itself in 8-bit arithmetic, at the vocabulary and depth of a
- * real model: 50 prompts of 64 to 256 tokens. */
+/* The given draft guesses for a copy of itself in 8-bit arithmetic, at the vocabulary and depth of
+ * a real model: 50 prompts of 64 to 256 tokens. */
 T_CASE_FULL(speculate, given_draft_model, 1800)
 {
     const char *path = t_shared("models/smollm2-draft-15m-q8_0.gguf");
