@@ -16,8 +16,8 @@ void ht_lookup_free(ht_lookup *);    /* NULL allowed                            
 /* Draft up to k tokens after tokens[0..n), n <= cap. tokens must extend those of the call before.
  * Longer runs are tried first; of equally long ones the latest place counts. Where the draft
  * reaches the end of the tokens it goes on with itself, so a repeating text is continued. out may
- * be tokens + n. Returns how many were drafted; *match: how many tokens before the draft agree, 0 when
- * none was made. */
+ * be tokens + n. Returns how many were drafted; *match: how many tokens before the draft agree, 0
+ * when none was made. */
 uint32_t ht_lookup_draft(ht_lookup *, const int32_t *tokens, uint32_t n, uint32_t k, int32_t *out,
                          uint32_t *match);
 #endif
