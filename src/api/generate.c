@@ -317,6 +317,12 @@ int ht_session_generate(ht_session *s, const int32_t *ids, size_t n, const ht_ge
     ht_arena *arena = NULL;
     int rc = ht_arena_new(&arena, 0, err);
     if (!rc) rc = generate(&g, arena, p->sampling ? p->sampling : &defaults, res, err);
+    /* Whatever was computed from a file that has been cut short may come from zeros. */
+    const int changed = ht_file_unchanged(s->e->file, err);
+    if (changed) {
+        rc = changed;
+        ht_gen_result_done(res);
+    }
     if (rc) s->rec.status = "error";
     api__spec_end(g.spec);
     ht_sampler_free(g.sampler);

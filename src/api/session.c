@@ -191,6 +191,7 @@ static int eval_run(ht_session *s, eval_job *j, ht_err *err)
         uint32_t rows = 0, k = eval_chunk(s, j, at, cap, &rows);
         const float *logits = NULL;
         HT_TRY(api__run(s, API_PREFILL, p, j->ids + at, rows, s->want, k, &logits, err));
+        HT_TRY(ht_file_unchanged(s->e->file, err)); /* these may come from zeros otherwise */
         HT_TRY(eval_deliver(j, logits, k, s->e->model->spec.vocab, err));
         at += rows;
     }

@@ -1,6 +1,7 @@
 /* session.c - sessions of hetero.h on the cpu engine: one sequence of tokens must give one result,
  * whatever was kept, forked, cut into chunks or run before it. */
 #include "core/clock.h"
+#include "core/map.h"
 #include "util.h"
 #include <pthread.h>
 
@@ -449,5 +450,49 @@ T_CASE_SECONDS(session, window_recomputes_when_it_forgot, 120)
     ht_gen_result_done(&cold);
     ht_session_free(s);
     ht_session_free(fresh);
+    ht_engine_close(e);
+}
+
+static int count_rows(void *user, uint32_t index, const float *row, uint32_t n)
+{
+    (void)index, (void)row, (void)n;
+    ++*(int *)user;
+    return 0;
+}
+
+/* Pages that a file has lost read as zeros: no logits and no text made after that are handed out. */
+T_CASE(session, nothing_from_a_file_cut_short)
+{
+    static const int32_t ids[] = {5, 17, 3, 900};
+    static char path[600];
+    ht_err err = {0};
+    size_t n;
+    int rows = 0;
+    char *text = t_slurp(TALE, &n);
+    snprintf(path, sizeof path, "%s/m.gguf", t_tmp());
+    t_spit(path, text, n);
+    free(text);
+    T_OK(ht_map_guard(&err), err);
+    const ht_engine_params p = {.model = path,
+                                .prefill_engine = "ref",
+                                .decode_engine = "ref",
+                                .ctx = 64,
+                                .threads = 1}; /* ref reads weights in place */
+    ht_engine *e = engine(&p);
+    ht_session *s = session(e);
+    T_OK(ht_session_eval(s, ids, 4, NULL, 1, count_rows, &rows, &err), err);
+    T_EQ_INT(rows, 4);
+    T_EQ_INT(truncate(path, (off_t)(n / 2)), 0);
+    T_ERR(ht_session_eval(s, ids, 4, NULL, 1, count_rows, &rows, &err), HT_EIO, err,
+          "bytes when it was opened");
+    T_EQ_INT(rows, 4);
+    ht_gen_result r;
+    const ht_gen_params g = {.max_new = 4};
+    T_ERR(ht_session_generate(s, ids, 4, &g, &r, &err), HT_EIO, err, "bytes when it was opened");
+    T_TRUE(!r.text && !r.ids);
+    /* As long as it was, but with a hole of zeros where the weights were read. */
+    T_EQ_INT(truncate(path, (off_t)n), 0);
+    T_ERR(ht_session_generate(s, ids, 4, &g, &r, &err), HT_EIO, err, "results since then are void");
+    ht_session_free(s);
     ht_engine_close(e);
 }
