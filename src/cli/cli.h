@@ -61,11 +61,21 @@ void cli__progress_end(cli__ctx *);
  * through a file beside it that is renamed, so that a full disk leaves the old one. */
 HT_MUST_USE int cli__write_file(const char *path, const char *p, size_t n, ht_err *);
 
+/* ht_file_read() that Ctrl-C ends: "-" may wait for ever. */
+HT_MUST_USE int cli__read_file(const char *path, size_t max, char **out, size_t *n, ht_err *);
+/* The text of a JSON array (or null); what is wrong in it is told with the file's name. what:
+ * "messages". */
+HT_MUST_USE int cli__read_array(const char *path, const char *what, char **out, ht_err *);
+
 /* ---- signals.c: Ctrl-C ---- */
 /* From now on Ctrl-C (and SIGTERM) sets a flag and cancels `s` (may be NULL) instead of ending the
  * program; a second one ends it at once with status 130. */
 void cli__watch(ht_session *s);
 bool cli__interrupted(void);
+/* Around work that nothing can stop and that has nothing to clean up, such as reading standard input
+ * to its end: a Ctrl-C in between ends the program at once. false: there was one before. */
+bool cli__wait_begin(void);
+void cli__wait_end(void);
 void cli__interrupt_clear(void);
 
 /* ---- open.c: models, texts, engines from options ---- */

@@ -1,6 +1,5 @@
 /* converse.c - from messages to token ids through the chat template in force. */
 #include "cli/cli.h"
-#include "core/map.h"
 #include <string.h>
 
 int cli__chat_source_open(cli__ctx *c, const char *model_template, cli__chat_source *t, ht_err *e)
@@ -8,12 +7,11 @@ int cli__chat_source_open(cli__ctx *c, const char *model_template, cli__chat_sou
     const char *file = ht_opt_str(c->o, HT_OPT_TEMPLATE), *now = ht_opt_str(c->o, HT_OPT_NOW);
     bool has_tools = ht_opt_table[HT_OPT_TOOLS].cmds >> ht_opts_cmd(c->o) & 1;
     const char *tools = has_tools ? ht_opt_str(c->o, HT_OPT_TOOLS) : NULL;
-    size_t n;
     *t = (cli__chat_source){.kwargs = ht_opt_str(c->o, HT_OPT_KWARGS)};
     int rc = now ? cli__time(now, &t->now, e) : 0;
-    if (!rc && tools) rc = ht_file_read(tools, CLI_JSON_MAX, &t->tools, &n, e);
+    if (!rc && tools) rc = cli__read_array(tools, "tools", &t->tools, e);
     if (!rc && file) {
-        rc = ht_file_read(file, CLI_JSON_MAX, &t->source, &t->source_n, e);
+        rc = cli__read_file(file, CLI_JSON_MAX, &t->source, &t->source_n, e);
     } else if (!rc && model_template) {
         t->source_n = strlen(model_template);
         t->source = ht_mem_alloc(t->source_n + 1);

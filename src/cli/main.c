@@ -1,5 +1,7 @@
 /* main.c - the table of commands. */
 #include "cli/cli.h"
+#include "core/map.h"
+#include <fcntl.h>
 #include <locale.h>
 #include <stdio.h>
 #include <string.h>
@@ -79,10 +81,21 @@ static int run_command(cli__ctx *c, int argc, char **argv, ht_err *e)
     return rc;
 }
 
+/* A standard descriptor that the caller closed would be given to the next file that is opened, and
+ * messages would go there. Reading then ends at once; writing results fails, as it should. */
+static void fill_descriptors(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0)
+            (void)!open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv)
 {
     cli__ctx c = {.cmd = "", .level = CLI_INFO};
     ht_err e = {0};
+    fill_descriptors();
+    if (ht_map_guard(&e)) return cli__fail(&c, &e);
     setlocale(LC_CTYPE,
               ""); /* for the widths of characters in line editing; numbers stay in C      */
     for (int i = 1; i < argc;

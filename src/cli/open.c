@@ -1,7 +1,6 @@
 /* open.c - from options to models, texts and engines. */
 #include "cli/store.h"
 #include "core/arena.h"
-#include "core/map.h"
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,7 +24,7 @@ static void program_dir(char out[CLI_PATH])
 /* The embedded default model: beside the program, in the tree it was built in (the program lies in
  * the tree's root or in a build folder of it, or the tree is the current folder), or in the
  * installation the program belongs to. */
-static bool default_model(char out[CLI_PATH])
+static bool find_default_model(char out[CLI_PATH])
 {
     static const char *const at[] = {"/", "/models/", "/../models/", "/../share/hetero/",
                                      "/../share/hetero/models/"};
@@ -37,6 +36,17 @@ static bool default_model(char out[CLI_PATH])
     }
     snprintf(out, CLI_PATH, "models/" DEFAULT_MODEL);
     return access(out, R_OK) == 0;
+}
+
+/* The same, named from the current folder when it lies below it: what a user would type. */
+static bool default_model(char out[CLI_PATH])
+{
+    char here[CLI_PATH];
+    if (!find_default_model(out)) return false;
+    size_t n = getcwd(here, sizeof here) ? strlen(here) : 0;
+    if (n > 1 && strncmp(out, here, n) == 0 && out[n] == '/')
+        memmove(out, out + n + 1, strlen(out + n + 1) + 1);
+    return true;
 }
 
 size_t cli__first_word(const cli__ctx *c)
@@ -113,7 +123,7 @@ int cli__text(cli__ctx *c, char **text, size_t *n, ht_err *e)
     *text = NULL;
     *n = 0;
     if (p && f) return HT_FAIL(e, HT_EARG, "both -p and -f give a text; give one");
-    if (f) return ht_file_read(f, CLI_TEXT_MAX, text, n, e);
+    if (f) return cli__read_file(f, CLI_TEXT_MAX, text, n, e);
     if (!p) return 0;
     *n = strlen(p);
     *text = ht_mem_alloc(*n + 1);

@@ -5,7 +5,6 @@
  * double. */
 #include "cli/cli.h"
 #include "core/arena.h"
-#include "core/map.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -70,7 +69,7 @@ static int read_text(work *w, ht_err *e)
 {
     const char *file = text_file(w->c);
     size_t n;
-    HT_TRY(ht_file_read(file, CLI_TEXT_MAX, &w->text, &n, e));
+    HT_TRY(cli__read_file(file, CLI_TEXT_MAX, &w->text, &n, e));
     HT_TRY(learn_bos(w, e));
     HT_TRY(
         ht_vocab_encode(ht_engine_vocab(w->engine), w->text, n, HT_TOK_BOS, &w->ids, &w->n_ids, e));

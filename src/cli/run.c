@@ -2,7 +2,6 @@
  * --json one document at the end. */
 #include "cli/cli.h"
 #include "core/arena.h"
-#include "core/map.h"
 #include <string.h>
 #include <unistd.h>
 
@@ -86,7 +85,6 @@ static int make_prompt(work *w, ht_err *e)
 {
     cli__ctx *c = w->c;
     const char *messages = ht_opt_str(c->o, HT_OPT_MESSAGES);
-    size_t n;
     HT_TRY(cli__text(c, &w->text, &w->text_n, e));
     bool has_ids = ht_opt_str(c->o, HT_OPT_IDS) != NULL;
     if ((w->text != NULL) + has_ids + (messages != NULL) > 1)
@@ -94,7 +92,7 @@ static int make_prompt(work *w, ht_err *e)
     if (has_ids)
         return cli__ids(c, ht_vocab_size(ht_engine_vocab(w->engine)), &w->ids, &w->n_ids, e);
     if (messages) {
-        HT_TRY(ht_file_read(messages, CLI_JSON_MAX, &w->messages, &n, e));
+        HT_TRY(cli__read_array(messages, "messages", &w->messages, e));
         return chat_prompt(w, e);
     }
     if (w->text && !ht_opt_on(c->o, HT_OPT_CHAT)) {
@@ -132,11 +130,12 @@ static int check_room(work *w, uint32_t max_new, ht_err *e)
         return HT_FAIL(e, HT_EFULL,
                        "the prompt has %zu tokens and the context %u: shorten it or set -c %zu",
                        w->n_ids, ctx, w->n_ids);
-    if (max_new > ctx - w->n_ids)
+    /* The last token needs no position: nothing is computed from it. */
+    if (max_new > ctx - w->n_ids + 1)
         cli__say(w->c, CLI_WARN,
-                 "warning: -n %u is more than the %zu positions left after the prompt: "
+                 "warning: -n %u is more than the %zu tokens that fit after the prompt: "
                  "generation ends there (length); -c sets a larger context",
-                 max_new, ctx - w->n_ids);
+                 max_new, ctx - w->n_ids + 1);
     return 0;
 }
 

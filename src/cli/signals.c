@@ -7,12 +7,13 @@
 #include <unistd.h>
 
 static atomic_int asked;
+static atomic_bool waiting;
 static _Atomic(ht_session *) watched;
 
 static void on_signal(int sig)
 {
     (void)sig;
-    if (atomic_fetch_add(&asked, 1) > 0) _exit(CLI_CANCELLED);
+    if (atomic_fetch_add(&asked, 1) > 0 || atomic_load(&waiting)) _exit(CLI_CANCELLED);
     ht_session *s = atomic_load(&watched);
     if (s) ht_cancel(s);
 }
@@ -25,6 +26,17 @@ void cli__watch(ht_session *s)
     sigaction(SIGINT, &sa,
               NULL); /* no SA_RESTART: a read that waits for a line returns             */
     sigaction(SIGTERM, &sa, NULL);
+}
+
+bool cli__wait_begin(void)
+{
+    atomic_store(&waiting, true);
+    return !cli__interrupted();
+}
+
+void cli__wait_end(void)
+{
+    atomic_store(&waiting, false);
 }
 
 bool cli__interrupted(void)

@@ -1,7 +1,6 @@
 /* template.c - hetero template: a rendered chat template, byte for byte. */
 #include "cli/cli.h"
 #include "core/arena.h"
-#include "core/map.h"
 #include <string.h>
 
 typedef struct {
@@ -39,7 +38,7 @@ static int read_source(cli__ctx *c, work *w, ht_err *e)
         if (!ht_opt_given(c->o, HT_OPT_BOS) || !ht_opt_given(c->o, HT_OPT_EOS))
             HT_TRY(model_tokens(c, w, e));
     }
-    if (file) return ht_file_read(file, CLI_JSON_MAX, &w->source, &w->source_n, e);
+    if (file) return cli__read_file(file, CLI_JSON_MAX, &w->source, &w->source_n, e);
     HT_TRY(ht_chat_source(c->model, &w->source, e));
     w->source_n = strlen(w->source);
     return 0;
@@ -56,8 +55,8 @@ static int render(cli__ctx *c, work *w, ht_err *e)
                        "no messages: give a JSON array of {\"role\":...,\"content\":...} with "
                        "--messages FILE");
     HT_TRY(read_source(c, w, e));
-    HT_TRY(ht_file_read(messages, CLI_JSON_MAX, &w->messages, &n, e));
-    if (tools) HT_TRY(ht_file_read(tools, CLI_JSON_MAX, &w->tools, &n, e));
+    HT_TRY(cli__read_array(messages, "messages", &w->messages, e));
+    if (tools) HT_TRY(cli__read_array(tools, "tools", &w->tools, e));
     const char *bos = ht_opt_str(c->o, HT_OPT_BOS), *eos = ht_opt_str(c->o, HT_OPT_EOS);
     ht_chat_params p = {.messages_json = w->messages,
                         .tools_json = w->tools,

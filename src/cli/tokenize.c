@@ -1,7 +1,6 @@
 /* tokenize.c - hetero tokenize: text to ids and back. */
 #include "cli/cli.h"
 #include "core/arena.h"
-#include "core/map.h"
 #include <string.h>
 
 static int write_piece(ht_jw *j, const ht_vocab *v, int32_t id, ht_err *e)
@@ -80,7 +79,7 @@ static int tokenize(cli__ctx *c, const ht_vocab *v, ht_err *e)
     size_t n, n_ids;
     int32_t *ids = NULL;
     HT_TRY(cli__text(c, &text, &n, e));
-    if (!text) HT_TRY(ht_file_read("-", CLI_TEXT_MAX, &text, &n, e));
+    if (!text) HT_TRY(cli__read_file("-", CLI_TEXT_MAX, &text, &n, e));
     int rc = ht_vocab_encode(v, text, n, flags, &ids, &n_ids, e);
     ht_mem_free(text);
     if (!rc) rc = c->json ? out_ids(v, ids, n_ids, e) : out_lines(v, ids, n_ids, e);

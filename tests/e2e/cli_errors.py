@@ -62,7 +62,11 @@ def files():
         fails(3, 'notes.txt', 'inspect', text)
         fails(3, 'holds no config.json', 'run', '-m', t)
         fails(3, 'No such file', 'run', '-f', os.path.join(t, 'none'))
-        fails(3, 'messages', 'template', TALE, '--messages', text)
+        fails(3, 'notes.txt', 'template', TALE, '--messages', text)
+        nul = os.path.join(t, 'nul.json')
+        open(nul, 'wb').write(b'[{"role":"user","content":"Hi"}]\n\0[1')
+        fails(3, 'nul.json', 'run', '--messages', nul, '-n', '1')
+        fails(3, 'nul.json', 'template', TALE, '--messages', nul)
         fails(2, 'fewer than one chunk', 'ppl', TALE, text)
         fails(3, 'missing', 'pack', missing, '-o', os.path.join(t, 'out.htpack'))
         check(os.listdir(t) == sorted(os.listdir(t)) and not [f for f in os.listdir(t) if 'out' in f],
