@@ -12,6 +12,7 @@ all: hetero
 include mk/config.mk
 include mk/isa.mk
 include mk/src.mk
+include mk/cuda.mk
 include mk/test.mk
 include mk/install.mk
 

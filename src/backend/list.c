@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-extern const ht_backend ht_backend_ref, ht_backend_cpu;
+extern const ht_backend ht_backend_ref, ht_backend_cpu, ht_backend_cuda;
 
-const ht_backend *const ht_backends[] = {&ht_backend_ref, &ht_backend_cpu, NULL};
+const ht_backend *const ht_backends[] = {&ht_backend_ref, &ht_backend_cpu, &ht_backend_cuda, NULL};
 
 const ht_backend *ht_backend_find(const char *name)
 {

@@ -16,6 +16,18 @@ static ht_bucket bucket(const drive *d)
                        .flags = p->flags};
 }
 
+static int pool_alloc(void *of, size_t bytes, void **mem, ht_err *e)
+{
+    const drive *d = of;
+    return d->p.be->kv_alloc(d->dev, bytes, mem, e);
+}
+static void pool_release(void *of, void *mem, size_t bytes)
+{
+    const drive *d = of;
+    if (d->p.be->kv_free) d->p.be->kv_free(d->dev, mem, bytes);
+    else ht_page_free(mem, bytes);
+}
+
 static void open_pool(drive *d, ht_err *e)
 {
     const ht_spec *s = &d->model->spec;
@@ -28,14 +40,26 @@ static void open_pool(drive *d, ht_err *e)
                          .window = s->window,
                          .layer_class = cls,
                          .type_k = d->p.type_k,
-                         .type_v = d->p.type_v};
+                         .type_v = d->p.type_v,
+                         .alloc = pool_alloc,
+                         .release = pool_release,
+                         .dev = d};
     ht_pool_size(d->p.ctx, d->p.seqs ? d->p.seqs : 1, s->window, d->p.ubatch, pp.n_pages);
     T_OK(ht_pool_new(&d->pool, &pp, e), *e);
     T_OK(d->p.be->kv_attach(d->dev, ht_pool_kv(d->pool), e), *e);
     free(cls);
 }
 
-void drive_open(drive *d, const char *path, const drive_params *p)
+/* A refusal is allowed, for its reason; any other failure is none. */
+static bool refused(drive *d, const ht_err *e)
+{
+    T_EQ_INT(e->code, HT_EUNSUPPORTED);
+    printf("  %s is left out: %s\n", d->p.be->name, e->msg);
+    drive_close(d);
+    return false;
+}
+
+bool drive_open(drive *d, const char *path, const drive_params *p)
 {
     ht_err e = {0};
     memset(d, 0, sizeof *d);
@@ -43,7 +67,7 @@ void drive_open(drive *d, const char *path, const drive_params *p)
     d->n_table = (p->ctx + HT_PAGE - 1) / HT_PAGE;
     T_OK(ht_file_open(&d->file, path, NULL, &e), e);
     T_OK(ht_model_open(&d->model, d->file, NULL, NULL, &e), e);
-    T_OK(p->be->open(&d->dev, "threads=2", &e), e);
+    if (p->be->open(&d->dev, "threads=2", &e)) return refused(d, &e);
     T_OK(p->be->load(d->dev, d->model, &e), e);
     open_pool(d, &e);
     d->n_tape = ht_tape(d->model, NULL, 0);
@@ -52,15 +76,16 @@ void drive_open(drive *d, const char *path, const drive_params *p)
     (void)ht_tape(d->model, d->tape, d->n_tape);
     ht_bucket b = bucket(d);
     d->n_cuts = ht_cover(p->be, d->dev, d->model, d->tape, d->n_tape, &b, NULL, NULL, d->cut, &e);
-    T_CHECK(d->n_cuts > 0, "cover: %s", e.msg);
+    if (d->n_cuts == 0) return refused(d, &e);
     T_OK(p->be->plan(&d->plan, d->dev, ht_pool_kv(d->pool), d->tape, d->cut, d->n_cuts, &b, &e), e);
+    return true;
 }
 
 void drive_close(drive *d)
 {
-    d->p.be->plan_free(d->plan);
+    if (d->plan) d->p.be->plan_free(d->plan);
     ht_pool_free(d->pool);
-    d->p.be->close(d->dev);
+    if (d->dev) d->p.be->close(d->dev);
     ht_model_free(d->model);
     ht_file_close(d->file);
     free(d->tape);

@@ -28,11 +28,12 @@ typedef struct {
     uint32_t n_table;
 } drive;
 
-/* Open and plan; any failure ends the test case. */
-void drive_open(drive *, const char *path, const drive_params *);
+/* Open and plan. false: this backend cannot work here or does not cover the model, and nothing is left
+ * open; any other failure ends the test case. */
+bool drive_open(drive *, const char *path, const drive_params *);
 void drive_close(drive *);
-/* Evaluate ids at the sequence's end in chunks of ubatch; logits [n_want,vocab] of the wanted indices
- * (ascending). rope_long: the sequence will be longer than the original context. */
+/* Evaluate ids at the sequence's end in chunks of ubatch; logits [n_want,vocab] of the wanted
+ * indices (ascending). rope_long: the sequence will be longer than the original context. */
 void drive_eval(drive *, ht_seq *, const int32_t *ids, uint32_t n, const uint32_t *want,
                 uint32_t n_want, bool rope_long, float *logits);
 /* Greedy continuation of a sequence whose last logits are given. */

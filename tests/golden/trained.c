@@ -97,7 +97,7 @@ static void check_model(const plan_of *p)
         drive d;
         drive_params dp = {
             .be = ht_backends[k], .ctx = 2304, .ubatch = 256, .type_k = p->kv, .type_v = p->kv};
-        drive_open(&d, p->model, &dp);
+        if (!drive_open(&d, p->model, &dp)) continue;
         for (size_t i = 0; i < cases->n; i++) {
             const ht_json *c = &cases->at[i];
             const char *name;

@@ -1,7 +1,7 @@
-/* stage.c - every (kind, flags) x weight type and layout x KV type x arithmetic x class of rows: each
- * backend of ht_backends against ref, one stage at a time through the registers. All tables; a new
- * backend, type or flag is tested by being in its table. A stage that a backend does not cover is
- * counted and shown (-v), not failed: refusing is allowed, computing something else is not. */
+/* stage.c - every (kind, flags) x weight type and layout x KV type x arithmetic x class of rows:
+ * each backend of ht_backends against ref, one stage at a time through the registers. All tables; a
+ * new backend, type or flag is tested by being in its table. A stage that a backend does not cover
+ * is counted and shown (-v), not failed: refusing is allowed, computing something else is not. */
 #include "fixture.h"
 
 static const ht_stage stages[] = {
@@ -71,6 +71,18 @@ static ht_bucket bucket_of(const test_case *c)
                        .flags = c->flags};
 }
 
+static int pool_alloc(void *of, size_t bytes, void **mem, ht_err *e)
+{
+    const side *s = of;
+    return s->be->kv_alloc(s->dev, bytes, mem, e);
+}
+static void pool_release(void *of, void *mem, size_t bytes)
+{
+    const side *s = of;
+    if (s->be->kv_free) s->be->kv_free(s->dev, mem, bytes);
+    else ht_page_free(mem, bytes);
+}
+
 static void open_side(side *s, const ht_backend *be, fixture *f, int kv)
 {
     ht_err e = {0};
@@ -84,7 +96,10 @@ static void open_side(side *s, const ht_backend *be, fixture *f, int kv)
                         .layer_class = cls,
                         .type_k = kv,
                         .type_v = kv,
-                        .n_pages = {MAX_SEQS * TABLE, MAX_SEQS * TABLE}};
+                        .n_pages = {MAX_SEQS * TABLE, MAX_SEQS * TABLE},
+                        .alloc = pool_alloc,
+                        .release = pool_release,
+                        .dev = s};
     s->be = be;
     s->plan = NULL;
     T_OK(be->open(&s->dev, "threads=2", &e), e);
@@ -224,9 +239,9 @@ static double depth(const test_case *c)
     }
 }
 
-/* Largest difference in units of the tolerance depth * 2^-24 * (largest value). With int8 activations
- * an input that lies next to a rounding edge may fall on either side of it: one step of 1/127 in one
- * of `cols` products, of which a few may coincide. */
+/* Largest difference in units of the tolerance depth * 2^-24 * (largest value). With int8
+ * activations an input that lies next to a rounding edge may fall on either side of it: one step of
+ * 1/127 in one of `cols` products, of which a few may coincide. */
 static double distance(const test_case *c, const float *a, const float *b, size_t n)
 {
     double top = 1e-6, worst = 0;
@@ -364,7 +379,20 @@ static void run_stage(test_case *c, const ht_backend *be, const ht_backend *ref,
     }
 }
 
-/* Every stage of a kind range on every backend but ref, for one weight type, layout and alternate. */
+/* A device of a backend that can work here, held over many cases so that each need not start the
+ * hardware anew; NULL: it cannot, for the reason shown. */
+static ht_dev *hold(const ht_backend *be)
+{
+    ht_err e = {0};
+    ht_dev *dev = NULL;
+    if (!be->open(&dev, "", &e)) return dev;
+    T_EQ_INT(e.code, HT_EUNSUPPORTED);
+    printf("  %s cannot work here: %s\n", be->name, e.msg);
+    return NULL;
+}
+
+/* Every stage of a kind range on every backend but ref, for one weight type, layout and
+ * alternate. */
 static void run_type(int type, int layout, int alt, bool weightless)
 {
     const ht_backend *ref = ht_backend_find("ref");
@@ -374,7 +402,8 @@ static void run_type(int type, int layout, int alt, bool weightless)
     T_CHECK(ref != NULL, "ref is in the list");
     for (size_t k = 0; ht_backends[k]; k++) {
         tally t = {0, 0};
-        if (ht_backends[k] == ref) continue;
+        ht_dev *held = ht_backends[k] == ref ? NULL : hold(ht_backends[k]);
+        if (!held) continue;
         others++;
         for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
             c.st = stages[i];
@@ -382,17 +411,20 @@ static void run_type(int type, int layout, int alt, bool weightless)
         }
         T_CHECK(t.ran > 0, "%s ran none of the stages of %s", ht_backends[k]->name,
                 ht_types[type].name);
+        ht_backends[k]->close(held);
     }
     fixture_free(f);
     if (!others) T_SKIP("this build has no backend beside ref");
 }
 
-/* Types by name, so that each is a case of its own; `every_type_has_a_case` keeps the list whole. */
+/* Types by name, so that each is a case of its own; `every_type_has_a_case` keeps the list
+ * whole. */
 #define TYPES(X)                                                                                   \
     X(F32)                                                                                         \
     X(F16)                                                                                         \
-    X(BF16) X(Q8_0) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K)        \
-        X(IQ4_NL) X(MXFP4)
+    X(BF16)                                                                                        \
+    X(Q8_0)                                                                                        \
+    X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_NL) X(MXFP4)
 #define CASE(T)                                                                                    \
     T_CASE_SECONDS(stage, T##_rows, 240)                                                           \
     {                                                                                              \

@@ -1,0 +1,229 @@
+/* cuda.c - the device: opening it, its kernels, its errors, and the table of the backend. */
+#include "backend/cuda/cuda.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+/* An error of the driver may come from any kernel before the call that returns it, and most leave
+ * the context unusable: the device stays failed, and nothing runs elsewhere instead. */
+int cuda__check(ht_dev *dev, int result, const char *what, const ht_stage *st, ht_err *e)
+{
+    if (result == CUDA_OK) return 0;
+    const char *text = NULL;
+    char stage[80] = "";
+    (void)dev->api.error_text(result, &text);
+    if (st) ht_stage_text(st, stage);
+    (void)snprintf(dev->why, sizeof dev->why, "%s%s%s: CUDA error %d, %.80s", what,
+                   st ? " at stage " : "", stage, result, text ? text : "unknown");
+    dev->failed = result;
+    return HT_FAIL(e, HT_EDEVICE, "cuda: %s; the device is given up, open the engine anew",
+                   dev->why);
+}
+
+int cuda__enter(ht_dev *dev, ht_err *e)
+{
+    if (dev->failed)
+        return HT_FAIL(e, HT_EDEVICE, "cuda: the device failed before (%s); open the engine anew",
+                       dev->why);
+    return cuda__check(dev, dev->api.current(dev->ctx), "making the context current", NULL, e);
+}
+
+int cuda__sync(ht_dev *dev, ht_err *e)
+{
+    return cuda__check(dev, dev->api.stream_sync(dev->stream), "waiting for the device", NULL, e);
+}
+
+/* ---- open ------------------------------------------------------------------------------------ */
+
+/* Number behind "key=" in "threads=2,gpu=1"; keys of other engines are passed over. */
+static int option(const char *opts, const char *key, int otherwise)
+{
+    size_t n = strlen(key);
+    for (const char *p = opts ? opts : ""; *p;) {
+        if (!strncmp(p, key, n) && p[n] == '=') return (int)strtol(p + n + 1, NULL, 10);
+        p += strcspn(p, ",");
+        p += *p == ',';
+    }
+    return otherwise;
+}
+
+static int find_kernel(ht_dev *dev, int image, const char *name, cuda_fn *out, ht_err *e)
+{
+    HT_TRY(cuda__check(dev, dev->api.function(out, dev->module[image], name), name, NULL, e));
+    /* One division of each multiprocessor's memory for all kernels: a change would have to wait
+     * until the kernel before has left, and blocks of the next could not start early. */
+    return cuda__check(dev, dev->api.fn_set(*out, CUDA_FN_CARVEOUT, 100), name, NULL, e);
+}
+
+static int find_kernels(ht_dev *dev, ht_err *e)
+{
+    char name[40];
+    int binary = 0;
+    HT_TRY(find_kernel(dev, 0, "cuda_start_step", &dev->start, e));
+    HT_TRY(find_kernel(dev, 0, "cuda_pick_rows", &dev->pick, e));
+    for (int i = 0; i < 2 * 2 * CUDA_TYPES; i++) {
+        int w = i / CUDA_TYPES / 2, r = i / CUDA_TYPES % 2, t = i % CUDA_TYPES;
+        cuda_fn *fn = &dev->mul[w][r][t];
+        (void)snprintf(name, sizeof name, "cuda_mul%d_%d_%d", w + 1, r ? CUDA_MAX_ROWS : 1, t);
+        HT_TRY(find_kernel(dev, 1 + w, name, fn, e));
+        HT_TRY(cuda__check(dev, dev->api.fn_set(*fn, CUDA_FN_SHARED_MAX, dev->shared_max), name,
+                           NULL, e));
+    }
+    for (int l = 0; l < 5; l++)
+        for (int g = 0; g < 3; g++)
+            for (int h = 0; h < 2; h++) {
+                (void)snprintf(name, sizeof name, "cuda_attn_%d_%d_f%d", 2 << l, 1 << g,
+                               h ? 16 : 32);
+                HT_TRY(find_kernel(dev, 0, name, &dev->attn[l][g][h], e));
+            }
+    HT_TRY(cuda__check(dev, dev->api.fn_attr(&binary, CUDA_FN_BINARY, dev->start),
+                       "reading a kernel", NULL, e));
+    dev->dependent = binary == 90;
+    return 0;
+}
+
+static int open_device(ht_dev *dev, const void *const image[CUDA_IMAGES], ht_err *e)
+{
+    const cuda_api *api = &dev->api;
+    int n = 0, id = 0;
+    int rc = api->init(0);
+    if (rc == CUDA_OK) rc = api->count(&n);
+    if (rc != CUDA_OK || n == 0) {
+        const char *text = NULL;
+        (void)api->error_text(rc, &text);
+        return HT_FAIL(e, HT_EUNSUPPORTED, "the CUDA driver is there but no device: %s",
+                       rc != CUDA_OK && text ? text : "it lists none");
+    }
+    if (dev->index < 0 || dev->index >= n)
+        return HT_FAIL(e, HT_EARG, "cuda: gpu=%d, but this machine has %d", dev->index, n);
+    HT_TRY(cuda__check(dev, api->device(&id, dev->index), "finding the device", NULL, e));
+    HT_TRY(cuda__check(dev, api->name(dev->name, sizeof dev->name, id), "asking for its name", NULL,
+                       e));
+    const struct {
+        int attr, *to;
+    } ask[] = {{CUDA_ATTR_SMS, &dev->sms},
+               {CUDA_ATTR_MAJOR, &dev->major},
+               {CUDA_ATTR_MINOR, &dev->minor},
+               {CUDA_ATTR_SHARED_OPTIN, &dev->shared_max}};
+    for (size_t i = 0; i < sizeof ask / sizeof *ask; i++)
+        HT_TRY(cuda__check(dev, api->attr(ask[i].to, ask[i].attr, id), "asking for its size", NULL,
+                           e));
+    dev->shared_max -= 1024; /* what the kernels take beside, and the system's own part */
+    if (dev->major < 8)
+        return HT_FAIL(e, HT_EUNSUPPORTED,
+                       "cuda: %s has compute capability %d.%d; the kernels need 8.0 or more",
+                       dev->name, dev->major, dev->minor);
+    HT_TRY(cuda__check(dev, api->retain(&dev->ctx, id), "making a context", NULL, e));
+    HT_TRY(cuda__enter(dev, e));
+    HT_TRY(cuda__check(dev, api->stream_new(&dev->stream, CUDA_STREAM_OWN), "making a stream", NULL,
+                       e));
+    HT_TRY(
+        cuda__check(dev, api->stream_new(&dev->side, CUDA_STREAM_OWN), "making a stream", NULL, e));
+    for (int i = 0; i < CUDA_IMAGES; i++)
+        HT_TRY(cuda__check(dev, api->module(&dev->module[i], image[i]), "loading the kernels", NULL,
+                           e));
+    HT_TRY(find_kernels(dev, e));
+    dev->dependent = dev->dependent && !dev->sync && dev->overlap;
+    return 0;
+}
+
+static void close_dev(ht_dev *dev)
+{
+    if (!dev) return;
+    const cuda_api *api = &dev->api;
+    if (dev->ctx) {
+        (void)api->current(dev->ctx);
+        cuda__unload(dev);
+        for (int i = 0; i < CUDA_IMAGES; i++)
+            if (dev->module[i]) (void)api->module_unload(dev->module[i]);
+        if (dev->stream) (void)api->stream_free(dev->stream);
+        if (dev->side) (void)api->stream_free(dev->side);
+        (void)api->release(dev->index);
+    }
+    cuda__api_unload(&dev->api);
+    ht_mem_free(dev);
+}
+
+int cuda__open_api(ht_dev **out, const cuda_api *api, const void *const image[CUDA_IMAGES],
+                   const char *opts, ht_err *e)
+{
+    cuda_api own = *api;
+    ht_dev *dev = ht_mem_alloc(sizeof *dev);
+    *out = NULL;
+    if (!dev) {
+        cuda__api_unload(&own);
+        return HT_FAIL(e, HT_ENOMEM, "cuda: out of memory");
+    }
+    dev->api = own;
+    dev->index = option(opts, "gpu", 0);
+    dev->sync = option(opts, "sync", 0) != 0;
+    dev->overlap = option(opts, "overlap", 1) != 0;
+    int rc = open_device(dev, image, e);
+    if (rc) {
+        close_dev(dev);
+        return rc;
+    }
+    *out = dev;
+    return 0;
+}
+
+static int open_dev(ht_dev **out, const char *opts, ht_err *e)
+{
+    const void *image[CUDA_IMAGES];
+    cuda_api api;
+    *out = NULL;
+    for (int i = 0; i < CUDA_IMAGES; i++) {
+        image[i] = cuda__image(i);
+        if (!image[i])
+            return HT_FAIL(
+                e, HT_EUNSUPPORTED,
+                "this build has no CUDA kernels, because make found no nvcc; install the CUDA "
+                "toolkit and build again");
+    }
+    HT_TRY(cuda__api_load(&api, e));
+    return cuda__open_api(out, &api, image, opts, e);
+}
+
+static int describe(const ht_dev *dev, char *json, size_t cap)
+{
+    int driver = 0;
+    char name[64];
+    size_t k = 0;
+    (void)dev->api.version(&driver);
+    for (const char *p = dev->name; *p && k + 1 < sizeof name; p++)
+        if (*p >= ' ' && *p != '"' && *p != '\\') name[k++] = *p;
+    name[k] = 0;
+    int n = snprintf(json, cap,
+                     "{\"device\":\"%s\",\"computeCapability\":\"%d.%d\",\"multiprocessors\":%d,"
+                     "\"driverCuda\":%d,\"kernels\":\"%s\",\"dependentLaunch\":%s}",
+                     name, dev->major, dev->minor, dev->sms, driver,
+                     dev->dependent ? "sm_90a" : "ptx", dev->dependent ? "true" : "false");
+    return n > 0 && (size_t)n < cap ? 0 : HT_EARG;
+}
+
+const ht_backend ht_backend_cuda = {
+    .name = "cuda",
+    .spans = cuda__spans,
+    .open = open_dev,
+    .load = cuda__load,
+    .footprint = cuda__footprint,
+    .kv_alloc = cuda__kv_alloc,
+    .kv_free = cuda__kv_free,
+    .kv_attach = cuda__kv_attach,
+    .plan = cuda__plan,
+    .reg = cuda__reg,
+    .run = cuda__run,
+    .wait = cuda__wait,
+    .tokens = cuda__tokens,
+    .stats = cuda__stats,
+    .describe = describe,
+    .cancel = cuda__cancel,
+    .page_copy = cuda__page_copy,
+    .page_io = cuda__page_io,
+    .kv_move = cuda__kv_move,
+    .plan_free = cuda__plan_free,
+    .close = close_dev,
+};

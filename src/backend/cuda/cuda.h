@@ -1,0 +1,140 @@
+/* cuda.h - the engine for NVIDIA cards: a device, its copies of the weights, and plans. A plan is a
+ * list of kernels with their arguments, captured once as a graph; a run fills in the batch and
+ * launches the graph. All numbers are f32 between kernels (act f32); the order of additions is in
+ * mul.cuh and step.cu and depends on a row alone, so any batch and any split of a prompt gives the
+ * same bits. */
+#ifndef HT_BACKEND_CUDA_CUDA_H
+#define HT_BACKEND_CUDA_CUDA_H
+#include "backend/cuda/driver.h"
+#include "backend/cuda/image.h"
+#include "backend/cuda/kern.h"
+#include "core/arena.h"
+#include "model/model.h"
+#include "step/kvpool.h"
+#include "step/step.h"
+
+#include <stdatomic.h>
+
+typedef struct {                         /* a matrix on the device; p 0: none                     */
+    cuda_ptr p;
+    uint64_t bytes;
+    uint32_t rows, cols, stride, type;   /* type: enum cuda_type                                  */
+    bool shared;                         /* memory belongs to another entry                       */
+} cuda_weight;
+typedef struct { const float *host; cuda_ptr dev; } cuda_vector;
+typedef struct { uint8_t *p; size_t n; } cuda_range;    /* memory given to a KV pool              */
+
+struct ht_dev {
+    cuda_api api;
+    int index, sms, shared_max, major, minor;
+    char name[64];
+    cuda_ctx ctx;
+    cuda_stream stream, side;            /* side: to stop a run while `stream` is busy            */
+    cuda_module module[CUDA_IMAGES];
+    cuda_fn start, pick;
+    cuda_fn mul[2][2][CUDA_TYPES];       /* [rows a warp - 1][one row or 4]                       */
+    cuda_fn attn[5][3][2];               /* [log2 lanes - 1][log2 heads][f16]                     */
+    bool dependent;                      /* code for sm_90: kernels may overlap                   */
+    bool overlap;                        /* option overlap=0: measure without it                  */
+    bool sync;                           /* no graph: wait after every kernel, to name the stage  */
+    int failed;                          /* a device error; nothing works after it                */
+    char why[200];
+
+    const ht_model *model;
+    ht_arena *arena;                     /* of load()                                             */
+    cuda_weight *weight; uint32_t n_weights;
+    cuda_vector *vector; size_t n_vectors;
+    cuda_ptr vectors;                    /* their memory                                          */
+    uint64_t copied;
+    cuda_range range[16];
+};
+
+typedef union { cuda_start start; cuda_mul mul; cuda_attn attn; cuda_pick pick; } cuda_args;
+typedef struct {
+    cuda_fn fn;
+    uint32_t grid[3], shared;
+    ht_stage stage;
+    cuda_args args;
+} cuda_op;
+
+struct ht_plan {
+    ht_dev *dev;
+    const ht_model *m;
+    ht_kv *kv;
+    ht_bucket b;
+    ht_arena *arena;
+    ht_stage *stage; size_t n_stages;    /* of the tape's part, for counters                      */
+    cuda_op *op; size_t n_ops, cap_ops;
+
+    cuda_ptr memory;                     /* one allocation; the pointers below lie in it          */
+    uint64_t bytes, used;
+    cuda_ptr x, q, a, h, l, x2, q2, kv_raw, raw, part, best_value, best_id, arrived, rope_table;
+    uint32_t n_arrived, splits;
+    cuda_feed feed;
+    uint32_t *words;                     /* the batch for the device, host side                   */
+    cuda_ptr words_dev;
+    float *logits; /* [want,vocab] host; NULL: tokens are picked on the device */
+    int32_t *ids; cuda_ptr ids_dev;      /* [steps][rows] host; with SAMPLE                       */
+    float *mirror[HT_REGS];              /* host copies of registers that a caller has asked for  */
+
+    bool picked, sampled, headed, embedded;
+    cuda_ptr x_now, q_now;               /* after PICK the second ones                            */
+    cuda_graph graph; cuda_exec exec;
+    cuda_event done;
+    uint32_t n_want, n_rows;             /* of the run in flight                                  */
+    bool running;
+    atomic_int cancel;
+    uint64_t t0;
+    ht_run_stats stats;
+};
+
+/* ---- cuda.c ---- */
+extern const ht_backend ht_backend_cuda;
+/* Open over a given driver: how tests put a recorded one in its place. Takes *api over. */
+int cuda__open_api(ht_dev **, const cuda_api *api, const void *const image[CUDA_IMAGES],
+                   const char *opts, ht_err *);
+/* 0 for CUDA_OK; else the device is dead from now on and the message names what was done. */
+int cuda__check(ht_dev *, int result, const char *what, const ht_stage *, ht_err *);
+/* Make the device's context current; refuses a dead device. */
+int cuda__enter(ht_dev *, ht_err *);
+int cuda__sync(ht_dev *, ht_err *);
+/* ---- load.c ---- */
+int cuda__load(ht_dev *, const ht_model *, ht_err *);
+void cuda__unload(ht_dev *);
+int cuda__footprint(const ht_dev *, const ht_model *, const ht_stage *, size_t, const ht_bucket *,
+                    ht_footprint *);
+/* Type and bytes of a row on the device; -1: no such form. */
+int cuda__type_of(const ht_weight *);
+uint32_t cuda__stride(int type, uint32_t cols);
+/* n rows (at most 16, one tile of r16/1) of device type `type` at out, `stride` apart. Test hook
+ * too. */
+void cuda__rows_of_tile(int type, const uint8_t *tile, uint32_t n, uint32_t cols, uint32_t stride,
+                        uint8_t *out);
+cuda_ptr cuda__vector(const ht_dev *, const float *);   /* 0: NULL or unknown                     */
+/* ---- span.c ---- */
+extern const ht_span *const cuda__spans[];
+/* ---- plan.c ---- */
+int cuda__plan(ht_plan **, ht_dev *, ht_kv *, const ht_stage *, const ht_cut *, size_t,
+               const ht_bucket *, ht_err *);
+void cuda__plan_free(ht_plan *);
+int cuda__reg(ht_plan *, int, void **, size_t *, ht_err *);
+/* A new kernel at the end of the plan's list; NULL with the error set when the list is full. */
+cuda_op *cuda__op(ht_plan *, const ht_stage *, cuda_fn, uint32_t gx, uint32_t gy, uint32_t gz,
+                  ht_err *);
+/* Launch all kernels of a step on the device's stream; step > 0: the batch is there already. */
+int cuda__launch(ht_plan *, uint32_t step, ht_err *);
+uint64_t cuda__reg_bytes(const ht_plan *, int reg);
+/* ---- run.c ---- */
+int cuda__run(ht_plan *, const ht_batch *, ht_err *);
+int cuda__wait(ht_plan *, const float **, ht_err *);
+int cuda__tokens(ht_plan *, const int32_t **, size_t *, ht_err *);
+int cuda__stats(const ht_plan *, ht_run_stats *);
+int cuda__cancel(ht_plan *);
+/* ---- kv.c ---- */
+int cuda__kv_alloc(ht_dev *, size_t, void **, ht_err *);
+void cuda__kv_free(ht_dev *, void *, size_t);
+int cuda__kv_attach(ht_dev *, ht_kv *, ht_err *);
+int cuda__page_copy(ht_dev *, ht_kv *, int, uint32_t, uint32_t, ht_err *);
+int cuda__page_io(ht_dev *, ht_kv *, int, uint32_t, void *, int, ht_err *);
+int cuda__kv_move(ht_dev *, ht_kv *, ht_kv *, int, int, const uint32_t *, size_t, ht_err *);
+#endif

@@ -1,0 +1,8 @@
+/* image.h - the compiled kernels inside the binary: one fat binary per .cu file (sm_90a code and
+ * PTX). A build without nvcc has none. */
+#ifndef HT_BACKEND_CUDA_IMAGE_H
+#define HT_BACKEND_CUDA_IMAGE_H
+enum { CUDA_IMAGES = 3 };              /* step.cu, mul_one.cu, mul_two.cu                        */
+/* Image i, or NULL. */
+const void *cuda__image(int i);
+#endif

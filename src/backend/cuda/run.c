@@ -1,0 +1,257 @@
+/* run.c - one step: the batch into the words that the first kernel reads, the graph, the results.
+ */
+#include "backend/cuda/cuda.h"
+#include "core/clock.h"
+
+#include <string.h>
+
+/* ---- the batch ------------------------------------------------------------------------------- */
+
+static uint32_t steps_of(const ht_plan *p)
+{
+    return p->b.steps ? p->b.steps : 1U;
+}
+
+static int check_pages(const ht_plan *p, const ht_batch *b, uint32_t i, uint32_t pos, ht_err *e)
+{
+    for (uint32_t y = 0; p->kv && y < p->kv->n_layers; y++) {
+        uint8_t c = p->kv->layer_class[y];
+        uint32_t page = b->page[c] ? b->page[c][(size_t)b->seq[i] * p->feed.n_table + pos / HT_PAGE]
+                                   : HT_NOPAGE;
+        if (page >= p->kv->n_pages[c])
+            return HT_FAIL(e, HT_EARG, "row %u: position %u has no page of class %d", i, pos, c);
+    }
+    return 0;
+}
+
+static int check_row(const ht_plan *p, const ht_batch *b, uint32_t i, ht_err *e)
+{
+    const uint32_t more = steps_of(p) - 1;
+    if (b->token && (b->token[i] < 0 || (uint32_t)b->token[i] >= p->m->spec.vocab))
+        return HT_FAIL(e, HT_EARG, "row %u: token %d is not in the vocabulary of %u", i,
+                       b->token[i], p->m->spec.vocab);
+    if (b->seq[i] >= b->seqs)
+        return HT_FAIL(e, HT_EARG, "row %u: sequence %u of %u", i, (unsigned)b->seq[i], b->seqs);
+    if (b->pos[i] < 0 || (uint64_t)b->pos[i] + more >= p->b.ctx)
+        return HT_FAIL(e, HT_EARG, "row %u: position %d and %u steps are outside the context of %u",
+                       i, b->pos[i], more, p->b.ctx);
+    for (uint32_t k = 0; k <= more; k += HT_PAGE)
+        HT_TRY(check_pages(p, b, i, (uint32_t)b->pos[i] + k, e));
+    return more ? check_pages(p, b, i, (uint32_t)b->pos[i] + more, e) : 0;
+}
+
+static bool greedy(const ht_sampling *s)
+{
+    return s->temp <= 0 && !(s->repeat_penalty > 0 && s->repeat_penalty != 1) &&
+           s->presence_penalty == 0 && s->frequency_penalty == 0 && s->dry_multiplier == 0 &&
+           s->n_bias == 0;
+}
+
+/* Every page of a table is read up to the row's position: those that exist must be in the pool. */
+static int check_table(const ht_plan *p, const ht_batch *b, ht_err *e)
+{
+    for (int c = 0; p->kv && c < HT_KV_CLASSES; c++)
+        for (size_t i = 0; b->page[c] && i < (size_t)b->seqs * p->feed.n_table; i++)
+            if (b->page[c][i] != HT_NOPAGE && b->page[c][i] >= p->kv->n_pages[c])
+                return HT_FAIL(e, HT_EARG, "page table of class %d: page %u of %u", c,
+                               b->page[c][i], p->kv->n_pages[c]);
+    return 0;
+}
+
+static int check_batch(const ht_plan *p, const ht_batch *b, ht_err *e)
+{
+    if (b->rows == 0 || b->rows > p->b.rows || b->seqs > p->b.seqs || b->n_want > p->b.want)
+        return HT_FAIL(e, HT_EARG,
+                       "batch of %u rows, %u sequences, %u wanted exceeds the plan's %u, %u, %u",
+                       b->rows, b->seqs, b->n_want, (unsigned)p->b.rows, (unsigned)p->b.seqs,
+                       (unsigned)p->b.want);
+    if (b->slot || b->parent || b->adapter)
+        return HT_FAIL(e, HT_EUNSUPPORTED,
+                       "cuda runs causal batches only: no draft trees, no adapters");
+    if (p->embedded && !b->token)
+        return HT_FAIL(e, HT_EARG, "batch without tokens for a tape that begins with embed");
+    if (steps_of(p) > 1 && b->n_want != b->rows)
+        return HT_FAIL(e, HT_EARG, "chained steps need every row wanted, not %u of %u", b->n_want,
+                       b->rows);
+    for (uint32_t i = 0; i < b->rows; i++) HT_TRY(check_row(p, b, i, e));
+    for (uint32_t i = 0; i < b->n_want; i++)
+        if (b->want[i] >= b->rows || (steps_of(p) > 1 && b->want[i] != i))
+            return HT_FAIL(e, HT_EARG, "wanted row %u of %u", b->want[i], b->rows);
+    for (uint32_t i = 0; p->sampled && b->sampling && i < b->seqs; i++)
+        if (!greedy(&b->sampling[i]))
+            return HT_FAIL(e, HT_EUNSUPPORTED,
+                           "cuda picks the best token only; sample on the host instead");
+    return check_table(p, b, e);
+}
+
+static void fill_words(ht_plan *p, const ht_batch *b)
+{
+    const cuda_feed *f = &p->feed;
+    uint32_t *w = p->words;
+    size_t table = (size_t)b->seqs * f->n_table;
+    w[CUDA_N_ROWS] = b->rows;
+    w[CUDA_N_WANT] = b->n_want;
+    for (uint32_t i = 0; i < b->rows; i++) {
+        w[f->token + i] = b->token ? (uint32_t)b->token[i] : 0;
+        w[f->pos + i] = (uint32_t)b->pos[i];
+        w[f->seq + i] = b->seq[i];
+    }
+    for (uint32_t i = 0; i < b->n_want; i++) w[f->want + i] = b->want[i];
+    for (uint32_t i = 0; i < b->seqs; i++) w[f->lengthy + i] = b->rope_long && b->rope_long[i];
+    for (int c = 0; c < HT_KV_CLASSES; c++) {
+        if (b->page[c]) memcpy(w + f->page[c], b->page[c], table * sizeof *w);
+        else memset(w + f->page[c], 0xff, table * sizeof *w);
+    }
+}
+
+/* What this run is at least, by the floor of its stages at its real rows. */
+static void count(ht_plan *p, const ht_batch *b)
+{
+    ht_bucket k = p->b;
+    uint32_t last = 0, per = b->seqs ? (b->rows + b->seqs - 1) / b->seqs : b->rows;
+    for (uint32_t i = 0; i < b->rows; i++)
+        if ((uint32_t)b->pos[i] + 1 > last) last = (uint32_t)b->pos[i] + 1;
+    k.rows = (uint16_t)b->rows;
+    k.seqs = (uint16_t)b->seqs;
+    k.want = (uint16_t)b->n_want;
+    memset(&p->stats, 0, sizeof p->stats);
+    for (uint32_t t = 0; t < steps_of(p); t++, last++) {
+        k.past = last > per ? last - per : 0;
+        for (size_t i = 0; i < p->n_stages; i++) {
+            uint64_t bytes, flops;
+            ht_stage_bound(p->m, &p->stage[i], &k, &bytes, &flops);
+            p->stats.bytes += bytes;
+            p->stats.flops += flops;
+        }
+    }
+    p->stats.dispatches = (uint32_t)p->n_ops * steps_of(p);
+}
+
+/* ---- registers that a caller holds ----------------------------------------------------------- */
+
+static cuda_ptr reg_ptr(const ht_plan *p, int reg, bool out)
+{
+    switch (reg) {
+    case HT_REG_X: return out ? p->x_now : p->x;
+    case HT_REG_Q: return out ? p->q_now : p->q;
+    case HT_REG_A: return p->a;
+    case HT_REG_H: return p->h;
+    default: return 0;
+    }
+}
+
+static int exchange(ht_plan *p, bool out, ht_err *e)
+{
+    const cuda_api *api = &p->dev->api;
+    for (int r = 0; r < HT_REGS; r++) {
+        cuda_ptr at = p->mirror[r] ? reg_ptr(p, r, out) : 0;
+        size_t n = (size_t)cuda__reg_bytes(p, r);
+        if (!at) continue;
+        if (out && p->picked && (r == HT_REG_X || r == HT_REG_Q)) n = n / p->b.rows * p->b.want;
+        int rc = out ? api->to_host(p->mirror[r], at, n, p->dev->stream)
+                     : api->to_device(at, p->mirror[r], n, p->dev->stream);
+        HT_TRY(cuda__check(p->dev, rc, "copy of a register", NULL, e));
+    }
+    return cuda__sync(p->dev, e);
+}
+
+/* ---- run and wait ---------------------------------------------------------------------------- */
+
+int cuda__run(ht_plan *p, const ht_batch *b, ht_err *e)
+{
+    ht_dev *dev = p->dev;
+    const cuda_api *api = &dev->api;
+    HT_TRY(cuda__enter(dev, e));
+    if (p->running) return HT_FAIL(e, HT_EBUSY, "cuda: run before the last one was waited for");
+    HT_TRY(check_batch(p, b, e));
+    p->t0 = ht_now_ns();
+    fill_words(p, b);
+    count(p, b);
+    p->n_want = b->n_want;
+    p->n_rows = b->rows;
+    HT_TRY(exchange(p, false, e));
+    p->running = true;
+    if (dev->sync)
+        for (uint32_t i = 0; i < steps_of(p); i++) HT_TRY(cuda__launch(p, i, e));
+    else
+        HT_TRY(cuda__check(dev, api->graph_run(p->exec, dev->stream), "launching a step", NULL, e));
+    if (p->logits && b->n_want)
+        HT_TRY(cuda__check(
+            dev,
+            api->to_host(p->logits, p->l, (size_t)b->n_want * p->m->spec.vocab * 4, dev->stream),
+            "copy of logits", NULL, e));
+    return cuda__check(dev, api->event_set(p->done, dev->stream), "marking the end of a step", NULL,
+                       e);
+}
+
+/* Poll until the step has ended; a cancel is handed to the kernels through a word they read. */
+static int await(ht_plan *p, bool *cancelled, ht_err *e)
+{
+    ht_dev *dev = p->dev;
+    bool told = false;
+    int rc;
+    *cancelled = false;
+    while ((rc = dev->api.event_query(p->done)) == CUDA_NOT_READY) {
+        if (told || !atomic_load_explicit(&p->cancel, memory_order_relaxed)) continue;
+        HT_TRY(cuda__check(dev, dev->api.set32(p->feed.stop, 1, 1, dev->side), "stopping a step",
+                           NULL, e));
+        told = true;
+    }
+    HT_TRY(
+        cuda__check(dev, rc, "running a step", p->n_stages ? &p->stage[p->n_stages - 1] : NULL, e));
+    *cancelled = atomic_exchange_explicit(&p->cancel, 0, memory_order_relaxed) != 0 || told;
+    if (!told) return 0;
+    /* Kernels that stopped half way have left counters behind. */
+    HT_TRY(cuda__check(dev, dev->api.stream_sync(dev->side), "stopping a step", NULL, e));
+    HT_TRY(cuda__check(dev, dev->api.set32(p->feed.stop, 0, 1, dev->stream), "stopping a step",
+                       NULL, e));
+    HT_TRY(cuda__check(dev, dev->api.set32(p->arrived, 0, p->n_arrived, dev->stream),
+                       "stopping a step", NULL, e));
+    return cuda__sync(dev, e);
+}
+
+int cuda__wait(ht_plan *p, const float **logits, ht_err *e)
+{
+    bool cancelled;
+    if (logits) *logits = NULL;
+    if (!p->running) return HT_FAIL(e, HT_EARG, "cuda: wait without run");
+    p->running = false;
+    HT_TRY(cuda__enter(p->dev, e));
+    HT_TRY(await(p, &cancelled, e));
+    if (cancelled) {
+        p->n_want = 0;
+        return HT_FAIL(e, HT_ECANCELLED, "the step was cancelled");
+    }
+    HT_TRY(exchange(p, true, e));
+    for (uint32_t i = 1; p->sampled && i < steps_of(p) && p->n_want < p->b.want; i++)
+        memmove(p->ids + (size_t)i * p->n_want, p->ids + (size_t)i * p->b.want,
+                p->n_want * sizeof *p->ids);
+    if (logits) *logits = p->logits;
+    p->stats.ns = ht_now_ns() - p->t0;
+    return 0;
+}
+
+/* [steps][n_want] ids of the last run. */
+int cuda__tokens(ht_plan *p, const int32_t **ids, size_t *n, ht_err *e)
+{
+    *ids = NULL;
+    *n = 0;
+    if (!p->sampled)
+        return HT_FAIL(e, HT_EUNSUPPORTED, "cuda: this plan has no sample stage; take its logits");
+    *ids = p->ids;
+    *n = (size_t)p->n_want * steps_of(p);
+    return 0;
+}
+
+int cuda__stats(const ht_plan *p, ht_run_stats *out)
+{
+    *out = p->stats;
+    return 0;
+}
+
+/* Only a flag, for signal handlers' sake; wait() acts on it. */
+int cuda__cancel(ht_plan *p)
+{
+    atomic_store_explicit(&p->cancel, 1, memory_order_relaxed);
+    return 0;
+}

@@ -1,0 +1,425 @@
+/* cuda.c - the host side of the cuda engine over a recorded driver: what is captured, what is
+ * refused, how errors stick, and the layouts of weights. No GPU and no nvcc is needed; what kernels
+ * compute is compared on a device by tests/stage and tests/golden. */
+#include "backend/cuda/cuda.h"
+#include "quant/r16.h"
+#include "test.h"
+
+/* ---- a driver that remembers ----------------------------------------------------------------- */
+
+static struct {
+    int launches, programmatic, captures, graphs, runs, live, fail_launch;
+    uint32_t most_shared;
+} seen;
+
+static int d_ok(void)
+{
+    return CUDA_OK;
+}
+static int d_count(int *n)
+{
+    *n = 1;
+    return CUDA_OK;
+}
+static int d_attr(int *v, int attr, int dev)
+{
+    (void)dev;
+    *v = attr == CUDA_ATTR_SMS ? 132 : attr == CUDA_ATTR_SHARED_OPTIN ? 232448 : 9;
+    return CUDA_OK;
+}
+static int d_fn_attr(int *v, int attr, cuda_fn fn)
+{
+    (void)attr;
+    (void)fn;
+    *v = 90;
+    return CUDA_OK;
+}
+static int d_name(char *s, int n, int dev)
+{
+    (void)dev;
+    (void)snprintf(s, (size_t)n, "recorded \"card\"");
+    return CUDA_OK;
+}
+static int d_text(int rc, const char **s)
+{
+    *s = rc ? "planted" : "none";
+    return CUDA_OK;
+}
+static int d_handle(void **h)
+{
+    *h = &seen;
+    return CUDA_OK;
+}
+static int d_alloc(cuda_ptr *p, size_t n)
+{
+    *p = (cuda_ptr)(uintptr_t)calloc(1, n);
+    seen.live++;
+    return CUDA_OK;
+}
+static int d_free(cuda_ptr p)
+{
+    free((void *)(uintptr_t)p);
+    seen.live--;
+    return CUDA_OK;
+}
+static int d_host_alloc(void **p, size_t n, unsigned flags)
+{
+    (void)flags;
+    *p = calloc(1, n);
+    seen.live++;
+    return CUDA_OK;
+}
+static int d_host_free(void *p)
+{
+    free(p);
+    seen.live--;
+    return CUDA_OK;
+}
+static int d_host_ptr(cuda_ptr *d, void *h, unsigned flags)
+{
+    (void)flags;
+    *d = (cuda_ptr)(uintptr_t)h;
+    return CUDA_OK;
+}
+static int d_to_device(cuda_ptr d, const void *h, size_t n, cuda_stream s)
+{
+    (void)s;
+    memcpy((void *)(uintptr_t)d, h, n);
+    return CUDA_OK;
+}
+static int d_to_host(void *h, cuda_ptr d, size_t n, cuda_stream s)
+{
+    (void)s;
+    memcpy(h, (void *)(uintptr_t)d, n);
+    return CUDA_OK;
+}
+static int d_capture_begin(cuda_stream s, int mode)
+{
+    (void)s;
+    (void)mode;
+    seen.captures++;
+    return CUDA_OK;
+}
+static int d_graph_make(cuda_exec *x, cuda_graph g, uint64_t flags)
+{
+    (void)g;
+    (void)flags;
+    seen.graphs++;
+    *x = (cuda_exec)(void *)&seen;
+    return CUDA_OK;
+}
+static int d_graph_run(cuda_exec x, cuda_stream s)
+{
+    (void)x;
+    (void)s;
+    seen.runs++;
+    return CUDA_OK;
+}
+static int d_launch(const cuda_launch *l, cuda_fn fn, void **params, void **extra)
+{
+    (void)fn;
+    (void)params;
+    (void)extra;
+    if (seen.fail_launch && seen.launches + 1 == seen.fail_launch) return 700;
+    seen.launches++;
+    seen.programmatic += l->n_attrs == 1 && l->attrs->id == CUDA_LAUNCH_PROGRAMMATIC;
+    if (l->shared > seen.most_shared) seen.most_shared = l->shared;
+    return CUDA_OK;
+}
+
+static ht_dev *open_recorded(const char *opts)
+{
+    static const char image[1];
+    const void *images[CUDA_IMAGES] = {image, image, image};
+    ht_err e = {0};
+    ht_dev *dev;
+    cuda_api api = {.lib = NULL};
+    /* Calls without outputs all answer "done"; a call through another type only ignores arguments.
+     */
+#define X(field, symbol, args) api.field = (int(*) args)(void (*)(void))d_ok;
+    CUDA_CALLS(X)
+#undef X
+    api.count = d_count, api.attr = d_attr, api.fn_attr = d_fn_attr, api.name = d_name;
+    api.error_text = d_text, api.alloc = d_alloc, api.free_mem = d_free;
+    api.host_alloc = d_host_alloc, api.host_free = d_host_free, api.host_ptr = d_host_ptr;
+    api.to_device = d_to_device, api.to_host = d_to_host, api.capture_begin = d_capture_begin;
+    api.graph_make = d_graph_make, api.graph_run = d_graph_run, api.launch = d_launch;
+    api.retain = (int (*)(cuda_ctx *, int))(void (*)(void))d_handle;
+    memset(&seen, 0, sizeof seen);
+    T_OK(cuda__open_api(&dev, &api, images, opts, &e), e);
+    return dev;
+}
+
+/* ---- a small model --------------------------------------------------------------------------- */
+
+enum { L = 2, DIM = 64, HEADS = 4, KV = 2, HD = 16, FFN = 128, VOCAB = 100, CTX = 512 };
+typedef struct {
+    ht_model m;
+    ht_layer layer[L];
+    ht_layer_spec ls[L];
+    float one[FFN], data[FFN * VOCAB];
+    ht_kv kv;
+    uint8_t cls[L], type[L][2], *plane[L][2];
+    uint64_t page_bytes[L][2];
+    void *block;
+} world;
+
+static ht_weight weight(world *w, uint32_t rows, uint32_t cols)
+{
+    return (ht_weight){.data = w->data,
+                       .rows = rows,
+                       .cols = cols,
+                       .n_mats = 1,
+                       .type = HT_F32,
+                       .row_bytes = cols * 4ULL,
+                       .mat_bytes = 4ULL * rows * cols,
+                       .bytes = 4ULL * rows * cols,
+                       .id = w->m.n_weights++};
+}
+
+static world *new_world(ht_dev *dev)
+{
+    ht_err e = {0};
+    world *w = calloc(1, sizeof *w);
+    w->m.layer = w->layer;
+    w->m.spec = (ht_spec){.n_layers = L,
+                          .dim = DIM,
+                          .n_heads = HEADS,
+                          .n_kv_heads = KV,
+                          .head_dim = HD,
+                          .ffn = FFN,
+                          .vocab = VOCAB,
+                          .ctx_train = CTX,
+                          .rms_eps = 1e-5F,
+                          .embed_scale = 1,
+                          .attn_scale = 0.25F,
+                          .layer = w->ls};
+    w->m.spec.rope[0] = (ht_rope){HD, 1, w->one, NULL};
+    w->m.embed = weight(w, VOCAB, DIM);
+    w->m.head = weight(w, VOCAB, DIM);
+    w->m.final_norm = w->one;
+    T_OK(ht_backend_cuda.kv_alloc(dev, 4 * 65536, &w->block, &e), e);
+    for (int i = 0; i < L; i++) {
+        ht_layer *l = &w->layer[i];
+        l->attn_norm = l->ffn_norm = w->one;
+        l->q = weight(w, HEADS * HD, DIM), l->k = weight(w, KV * HD, DIM);
+        l->v = weight(w, KV * HD, DIM), l->o = weight(w, DIM, HEADS * HD);
+        l->gate = weight(w, FFN, DIM), l->up = weight(w, FFN, DIM), l->down = weight(w, DIM, FFN);
+        for (int v = 0; v < 2; v++) {
+            w->type[i][v] = HT_KV_F32;
+            w->page_bytes[i][v] = ht_kv_page_bytes(HT_KV_F32, KV, HD);
+            w->plane[i][v] = (uint8_t *)w->block + (2 * i + v) * 65536;
+        }
+    }
+    w->kv = (ht_kv){.n_layers = L,
+                    .n_kv_heads = KV,
+                    .head_dim = HD,
+                    .n_pages = {16, 0},
+                    .layer_class = w->cls,
+                    .type = w->type,
+                    .page_bytes = w->page_bytes,
+                    .plane = w->plane};
+    T_OK(ht_backend_cuda.load(dev, &w->m, &e), e);
+    return w;
+}
+
+static void free_world(world *w, ht_dev *dev)
+{
+    ht_backend_cuda.kv_free(dev, w->block, 4 * 65536);
+    ht_backend_cuda.close(dev);
+    T_EQ_INT(seen.live, 0); /* all that was taken from the driver went back */
+    free(w);
+}
+
+static int plan(world *w, ht_dev *dev, uint16_t rows, uint16_t steps, ht_plan **p, ht_err *e)
+{
+    ht_stage tape[5 * L + 4];
+    ht_cut cut[5 * L + 4];
+    ht_bucket b = {.rows = rows, .seqs = 1, .want = 1, .steps = steps, .ctx = CTX};
+    size_t n = ht_tape(&w->m, tape, 5 * L + 3);
+    if (steps) tape[n++] = (ht_stage){HT_SAMPLE, 0, -1};
+    size_t k = ht_cover(&ht_backend_cuda, dev, &w->m, tape, n, &b, NULL, NULL, cut, e);
+    if (!k) return e->code;
+    return ht_backend_cuda.plan(p, dev, &w->kv, tape, cut, k, &b, e);
+}
+
+static int run(ht_plan *p, const int32_t *token, ht_err *e)
+{
+    static const int32_t pos[1] = {3};
+    static const uint16_t seq[1];
+    static const uint32_t want[1], page[CTX / HT_PAGE];
+    ht_batch b = {.rows = 1,
+                  .seqs = 1,
+                  .n_want = 1,
+                  .token = token,
+                  .pos = pos,
+                  .seq = seq,
+                  .page = {page, NULL},
+                  .want = want};
+    HT_TRY(ht_backend_cuda.run(p, &b, e));
+    return ht_backend_cuda.wait(p, NULL, e);
+}
+
+/* ---- cases ----------------------------------------------------------------------------------- */
+
+/* Every kernel is launched once, into a graph, as a dependent of the one before; a run only
+ * replays. */
+T_CASE(cuda, a_plan_is_captured_once)
+{
+    ht_err e = {0};
+    ht_dev *dev = open_recorded("threads=2,gpu=0");
+    world *w = new_world(dev);
+    ht_plan *p;
+    ht_run_stats st;
+    int32_t token = 7;
+    T_OK(plan(w, dev, 1, 0, &p, &e), e);
+    T_EQ_INT(seen.launches, 5 * L + 3); /* start with embed; a layer's five; pick; head */
+    T_EQ_INT(seen.programmatic, seen.launches);
+    T_EQ_INT(seen.captures + seen.graphs, 2);
+    T_CHECK(seen.most_shared <= 232448 - 1024, "%u bytes", seen.most_shared);
+    uint64_t before = ht_alloc_count();
+    T_OK(run(p, &token, &e), e);
+    T_OK(run(p, &token, &e), e);
+    T_EQ_INT(ht_alloc_count(), before);
+    T_EQ_INT(seen.runs, 2);
+    T_EQ_INT(seen.launches, 5 * L + 3);
+    T_EQ_INT(ht_backend_cuda.stats(p, &st), 0);
+    T_EQ_INT(st.dispatches, 5 * L + 3);
+    ht_backend_cuda.plan_free(p);
+    /* Chained steps are one graph. */
+    T_OK(plan(w, dev, 1, 4, &p, &e), e);
+    T_EQ_INT(seen.launches, 5 * (5 * L + 3));
+    T_EQ_INT(seen.graphs, 2);
+    ht_backend_cuda.plan_free(p);
+    free_world(w, dev);
+}
+
+/* The failing launch is named by its stage; afterwards nothing runs, here or anywhere else. */
+T_CASE(cuda, errors_stick_and_name_the_stage)
+{
+    ht_err e = {0};
+    ht_dev *dev = open_recorded("");
+    world *w = new_world(dev);
+    ht_plan *p, *q;
+    int32_t token = 1;
+    T_OK(plan(w, dev, 1, 0, &p, &e), e);
+    seen.fail_launch = seen.launches + 3; /* start, QKV, then attention */
+    T_ERR(plan(w, dev, 1, 0, &q, &e), HT_EDEVICE, e, "attn.0: CUDA error 700, planted");
+    T_ERR(run(p, &token, &e), HT_EDEVICE, e, "failed before");
+    T_ERR(plan(w, dev, 1, 0, &q, &e), HT_EDEVICE, e, "failed before");
+    ht_backend_cuda.plan_free(p);
+    free_world(w, dev);
+}
+
+T_CASE(cuda, what_is_not_covered_is_refused)
+{
+    ht_err e = {0};
+    ht_dev *dev = open_recorded("");
+    world *w = new_world(dev);
+    ht_stage st = {HT_ROUTE, 0, 0};
+    ht_bucket b = {.rows = 1, .seqs = 1, .want = 1, .ctx = CTX};
+    ht_cut cut;
+    for (int k = 0; k < HT_KINDS; k++) {
+        st.kind = (uint16_t)k;
+        bool dense = k != HT_ROUTE && k != HT_EXPERTS && k != HT_SAMPLE;
+        b.act = HT_ACT_F32;
+        size_t n = ht_cover(&ht_backend_cuda, dev, &w->m, &st, 1, &b, NULL, NULL, &cut, &e);
+        T_EQ_INT(n, dense);
+        b.act = HT_ACT_Q8;
+        T_EQ_INT(ht_cover(&ht_backend_cuda, dev, &w->m, &st, 1, &b, NULL, NULL, &cut, &e), 0);
+        T_EQ_INT(e.code, HT_EUNSUPPORTED);
+    }
+    int32_t token = VOCAB;
+    ht_plan *p;
+    T_OK(plan(w, dev, 1, 0, &p, &e), e);
+    T_ERR(run(p, &token, &e), HT_EARG, e, "token 100");
+    uint8_t host[16], *keep = w->plane[1][0];
+    w->plane[1][0] = host;
+    T_ERR(ht_backend_cuda.kv_attach(dev, &w->kv, &e), HT_EUNSUPPORTED, e, "host memory");
+    w->plane[1][0] = keep;
+    ht_backend_cuda.plan_free(p);
+    free_world(w, dev);
+}
+
+/* Element k of a device row, by the drawing in kern.h. */
+static float element(int type, const uint8_t *row, uint32_t cols, uint32_t k)
+{
+    uint32_t word;
+    uint16_t d[2];
+    int bit = (int)(4 * (k % 8 / 2) + 16 * (k % 2));
+    if (type == CUDA_Q8_0) {
+        memcpy(d, row + cols + k / 32 * 2, 2);
+        return (float)((int)row[k] - 128) * ht_f16_to_f32(d[0]);
+    }
+    memcpy(&word, row + k / 8 * 4, 4);
+    float level = (float)(word >> bit & 15);
+    if (type == CUDA_Q4_0) {
+        memcpy(d, row + cols / 2 + k / 32 * 2, 2);
+        return (level - 8) * ht_f16_to_f32(d[0]);
+    }
+    if (type == CUDA_Q4_1) {
+        memcpy(d, row + cols / 2 + k / 32 * 4, 4);
+        return level * ht_f16_to_f32(d[0]) + ht_f16_to_f32(d[1]);
+    }
+    const uint8_t *sc = row + cols / 2 + k / 32 * 2;
+    if (type == CUDA_Q4_K) {
+        memcpy(d, row + cols / 2 + cols / 16 + k / 256 * 4, 4);
+        float scale = ht_f16_to_f32(d[0]) * (float)sc[0], min = ht_f16_to_f32(d[1]) * (float)sc[1];
+        return scale * level - min;
+    }
+    memcpy(&word, row + cols / 2 + k / 16 * 4, 4);
+    level += (float)(16 * (word >> (2 * (k % 16 / 2) + 16 * (k % 2)) & 3));
+    memcpy(d, row + cols / 2 + cols / 4 + cols / 16 + k / 256 * 2, 2);
+    return ht_f16_to_f32(d[0]) * (float)(int8_t)row[cols / 2 + cols / 4 + k / 16] * (level - 32);
+}
+
+/* Rows on the device hold exactly what the tiles of r16/1 hold, for every quantised form. */
+T_CASE(cuda, device_rows_hold_the_same_weights)
+{
+    static const int types[] = {HT_Q8_0, HT_Q4_0, HT_Q4_1, HT_Q4_K, HT_Q6_K};
+    enum { COLS = 512, ROWS = 5 };
+    uint64_t seed = 9;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        ht_weight w = {.type = (uint8_t)types[i]};
+        int type = cuda__type_of(&w);
+        float x[COLS];
+        uint64_t row_bytes;
+        T_TRUE(ht_row_bytes(types[i], COLS, &row_bytes));
+        uint8_t *src = malloc(ROWS * row_bytes);
+        uint8_t *tile = malloc(ht_r16_tile_bytes(types[i], COLS));
+        for (int r = 0; r < ROWS; r++) {
+            for (int k = 0; k < COLS; k++) x[k] = t_randf(&seed);
+            ht_types[types[i]].encode(x, src + (size_t)r * row_bytes, COLS);
+        }
+        ht_r16_pack(types[i], src, ROWS, COLS, 0, 1, tile);
+        uint32_t stride = cuda__stride(type, COLS);
+        T_EQ_INT(stride % 16, 0);
+        uint8_t *rows = malloc((size_t)ROWS * stride);
+        cuda__rows_of_tile(type, tile, ROWS, COLS, stride, rows);
+        for (uint32_t r = 0; r < ROWS; r++) {
+            ht_types[types[i]].decode(src + r * row_bytes, x, COLS);
+            for (uint32_t k = 0; k < COLS; k++)
+                T_SOFT(element(type, rows + (size_t)r * stride, COLS, k) == x[k],
+                       "%s row %u col %u", ht_types[types[i]].name, r, k);
+        }
+        free(src);
+        free(tile);
+        free(rows);
+    }
+}
+
+/* Without a card the engine says why; with one it opens. Either way `doctor` has a sentence. */
+T_CASE(cuda, absence_has_a_reason)
+{
+    ht_err e = {0};
+    ht_dev *dev = NULL;
+    char text[512];
+    int rc = ht_backend_cuda.open(&dev, "", &e);
+    if (rc) {
+        T_EQ_INT(rc, HT_EUNSUPPORTED);
+        T_CHECK(strlen(e.msg) > 20 && !dev, "%s", e.msg);
+    } else {
+        T_EQ_INT(ht_backend_cuda.describe(dev, text, sizeof text), 0);
+        ht_backend_cuda.close(dev);
+    }
+}
