@@ -1,10 +1,9 @@
-/* chat.c - hetero chat: a conversation. Every turn renders the whole conversation through the template;
- * the session keeps the common prefix, so only what is new is computed. */
+/* chat.c - hetero chat: a conversation. Every turn renders the whole conversation through the
+ * template; the session keeps the common prefix, so only what is new is computed. */
 #include "cli/cli.h"
 #include "cli/edit.h"
 #include "core/arena.h"
 #include "core/map.h"
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,6 +16,12 @@ typedef struct {
 } turn;
 
 typedef struct {
+    char *system; /* owned or NULL                                              */
+    turn *turns;
+    size_t n_turns, cap;
+} talk;
+
+typedef struct {
     cli__ctx *c;
     ht_engine *engine;
     ht_session *session;
@@ -24,9 +29,7 @@ typedef struct {
     cli__spec spec;
     cli__chat_source chat;
     cli__edit *edit;
-    char *system; /* owned or NULL                                              */
-    turn *turns;
-    size_t n_turns, cap;
+    talk talk;
     size_t fork[MAX_FORKS],
         n_forks; /* numbers of turns to go back to                             */
     ht_buf line, message;
@@ -46,24 +49,33 @@ static int set_text(char **to, const char *text, size_t n, ht_err *e)
     return 0;
 }
 
-static int add_turn(work *w, bool assistant, const char *text, size_t n, ht_err *e)
+static int add_turn(talk *k, bool assistant, const char *text, size_t n, ht_err *e)
 {
-    if (w->n_turns == w->cap) {
-        size_t cap = w->cap ? 2 * w->cap : 16;
-        turn *bigger = ht_mem_resize(w->turns, cap * sizeof *bigger);
+    if (k->n_turns == k->cap) {
+        size_t cap = k->cap ? 2 * k->cap : 16;
+        turn *bigger = ht_mem_resize(k->turns, cap * sizeof *bigger);
         if (!bigger) return HT_FAIL(e, HT_ENOMEM, "chat: out of memory");
-        w->turns = bigger;
-        w->cap = cap;
+        k->turns = bigger;
+        k->cap = cap;
     }
     turn t = {.assistant = assistant, .n = n};
     HT_TRY(set_text(&t.text, text, n, e));
-    w->turns[w->n_turns++] = t;
+    k->turns[k->n_turns++] = t;
     return 0;
+}
+
+static void talk_done(talk *k)
+{
+    for (size_t i = 0; i < k->n_turns; i++) ht_mem_free(k->turns[i].text);
+    ht_mem_free(k->turns);
+    ht_mem_free(k->system);
+    *k = (talk){0};
 }
 
 static void drop_turns(work *w, size_t keep)
 {
-    while (w->n_turns > keep) ht_mem_free(w->turns[--w->n_turns].text);
+    talk *k = &w->talk;
+    while (k->n_turns > keep) ht_mem_free(k->turns[--k->n_turns].text);
     while (w->n_forks && w->fork[w->n_forks - 1] > keep) w->n_forks--;
 }
 
@@ -77,7 +89,7 @@ static void put_message(ht_jw *j, const char *role, const char *text, size_t n)
 }
 
 /* The conversation as the array that templates and --messages take. */
-static int messages(const work *w, ht_buf *b, ht_err *e)
+static int messages(const talk *w, ht_buf *b, ht_err *e)
 {
     ht_jw j;
     ht_jw_init(&j, b, 0);
@@ -128,7 +140,8 @@ static int out_json_answer(work *w, const ht_gen_result *r, ht_err *e)
     return rc;
 }
 
-/* After the last token: the end of the line, why it ended when that is not the usual way, the turn. */
+/* After the last token: the end of the line, why it ended when that is not the usual way, the
+ * turn. */
 static int finish_answer(work *w, const ht_gen_result *r, ht_err *e)
 {
     cli__ctx *c = w->c;
@@ -141,7 +154,7 @@ static int finish_answer(work *w, const ht_gen_result *r, ht_err *e)
                  "starts anew]",
                  ht_session_len(w->session), ht_engine_ctx(w->engine));
     if (c->level >= CLI_DEBUG) HT_TRY(cli__say_receipt(c, w->session, &w->sampler, r->finish, e));
-    return add_turn(w, true, r->text ? r->text : "", r->len, e);
+    return add_turn(&w->talk, true, r->text ? r->text : "", r->len, e);
 }
 
 static int generate(work *w, const int32_t *ids, size_t n, ht_err *e)
@@ -172,14 +185,14 @@ static int generate(work *w, const int32_t *ids, size_t n, ht_err *e)
     return rc;
 }
 
-/* Answer the last user turn. When that fails the turn is taken back. */
+/* Answer the last user turn. */
 static int answer(work *w, ht_err *e)
 {
     ht_buf b;
     int32_t *ids = NULL;
     size_t n;
     ht_buf_init(&b, 0);
-    int rc = messages(w, &b, e);
+    int rc = messages(&w->talk, &b, e);
     if (!rc) rc = cli__chat_ids(&w->chat, ht_engine_vocab(w->engine), b.p, &ids, &n, e);
     if (!rc && n >= ht_engine_ctx(w->engine))
         rc = HT_FAIL(e, HT_EFULL,
@@ -187,7 +200,6 @@ static int answer(work *w, ht_err *e)
                      "larger -c",
                      n, ht_engine_ctx(w->engine));
     if (!rc) rc = generate(w, ids, n, e);
-    if (rc && w->n_turns && !w->turns[w->n_turns - 1].assistant) drop_turns(w, w->n_turns - 1);
     ht_free(ids);
     ht_buf_done(&b);
     return rc;
@@ -206,8 +218,8 @@ static int slash_clear(work *w, const char *arg, ht_err *e)
 
 static int slash_system(work *w, const char *arg, ht_err *e)
 {
-    if (*arg) return set_text(&w->system, arg, strlen(arg), e);
-    cli__say(w->c, CLI_ERROR, "%s", w->system ? w->system : "(no system message)");
+    if (*arg) return set_text(&w->talk.system, arg, strlen(arg), e);
+    cli__say(w->c, CLI_ERROR, "%s", w->talk.system ? w->talk.system : "(no system message)");
     return 0;
 }
 
@@ -216,32 +228,34 @@ static int slash_save(work *w, const char *arg, ht_err *e)
     ht_buf b;
     if (!*arg) return HT_FAIL(e, HT_EARG, "usage: /save FILE");
     ht_buf_init(&b, 0);
-    int rc = messages(w, &b, e);
-    FILE *f = rc ? NULL : fopen(arg, "w");
-    bool ok = f && fwrite(b.p, 1, b.n, f) == b.n && fputc('\n', f) != EOF;
-    if (f && fclose(f)) ok = false;
-    if (!rc && !ok) rc = HT_FAIL(e, HT_EIO, "%s: cannot write: %s", arg, strerror(errno));
+    int rc = messages(&w->talk, &b, e);
+    ht_buf_char(&b, '\n');
+    if (!rc) rc = ht_buf_ok(&b, "conversation", e);
+    if (!rc) rc = cli__write_file(arg, b.p, b.n, e);
     ht_buf_done(&b);
     return rc;
 }
 
 /* One message of a file into the conversation. */
-static int load_message(work *w, const ht_json *m, const char *file, size_t i, ht_err *e)
+static int load_message(talk *k, const ht_json *m, const char *file, size_t i, ht_err *e)
 {
     const ht_json *content = ht_json_get(m, "content");
     const char *role = cli__str(m, "role", "");
     if (!content || content->type != HT_JSTR)
         return HT_FAIL(e, HT_EFORMAT, "%s: message %zu has no text in \"content\"", file, i);
-    if (strcmp(role, "system") == 0) return set_text(&w->system, content->s, content->n, e);
+    if (strcmp(role, "system") == 0) return set_text(&k->system, content->s, content->n, e);
     if (strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0)
         return HT_FAIL(e, HT_EFORMAT,
                        "%s: message %zu has role \"%.20s\"; need system, user or assistant", file,
                        i, role);
-    return add_turn(w, *role == 'a', content->s, content->n, e);
+    return add_turn(k, *role == 'a', content->s, content->n, e);
 }
 
+/* The file's conversation in place of the one there is, system message and all: without one in the
+ * file there is none afterwards. A file with an error changes nothing. */
 static int slash_load(work *w, const char *arg, ht_err *e)
 {
+    talk loaded = {0};
     ht_arena *arena = NULL;
     ht_json *doc = NULL;
     char *text = NULL;
@@ -252,22 +266,29 @@ static int slash_load(work *w, const char *arg, ht_err *e)
     if (!rc) rc = ht_json_parse(arena, text, n, 0, arg, &doc, e);
     if (!rc && doc->type != HT_JARR)
         rc = HT_FAIL(e, HT_EFORMAT, "%s: need an array of messages", arg);
-    if (!rc) drop_turns(w, 0);
-    for (size_t i = 0; !rc && i < doc->n; i++) rc = load_message(w, &doc->at[i], arg, i, e);
-    if (rc && arena)
-        drop_turns(w, 0); /* nothing rather than half a conversation                     */
+    for (size_t i = 0; !rc && i < doc->n; i++) rc = load_message(&loaded, &doc->at[i], arg, i, e);
     ht_arena_free(arena);
     ht_mem_free(text);
-    if (!rc) cli__say(w->c, CLI_INFO, "[%zu messages]", w->n_turns);
-    return rc;
+    if (rc) {
+        talk_done(&loaded);
+        return rc;
+    }
+    drop_turns(w, 0); /* and the forks into it */
+    talk_done(&w->talk);
+    w->talk = loaded;
+    cli__say(w->c, CLI_INFO, "[%zu messages%s]", loaded.n_turns,
+             loaded.system ? ", a system message" : "");
+    return 0;
 }
 
-/* The draw of a token depends on seed and position alone, so another answer needs another seed. */
+/* The draw of a token depends on seed and position alone, so another answer needs another seed. When
+ * there is none, the message stays, to be answered again. */
 static int slash_regen(work *w, const char *arg, ht_err *e)
 {
     (void)arg;
-    if (w->n_turns && w->turns[w->n_turns - 1].assistant) drop_turns(w, w->n_turns - 1);
-    if (!w->n_turns) return HT_FAIL(e, HT_EARG, "there is no message to answer again");
+    const talk *k = &w->talk;
+    if (k->n_turns && k->turns[k->n_turns - 1].assistant) drop_turns(w, k->n_turns - 1);
+    if (!k->n_turns) return HT_FAIL(e, HT_EARG, "there is no message to answer again");
     w->sampler.s.seed++;
     return answer(w, e);
 }
@@ -277,9 +298,9 @@ static int slash_fork(work *w, const char *arg, ht_err *e)
     (void)arg;
     if (w->n_forks == MAX_FORKS)
         return HT_FAIL(e, HT_EFULL, "at most %d forks at once", (int)MAX_FORKS);
-    w->fork[w->n_forks++] = w->n_turns;
+    w->fork[w->n_forks++] = w->talk.n_turns;
     cli__say(w->c, CLI_INFO, "[fork %zu at message %zu; /back returns here]", w->n_forks,
-             w->n_turns);
+             w->talk.n_turns);
     return 0;
 }
 
@@ -327,7 +348,7 @@ static const struct {
     {"/clear", "forget the conversation, keep the system message", slash_clear},
     {"/system", "TEXT: set the system message; alone: show it", slash_system},
     {"/save", "FILE: write the conversation as JSON (what --messages reads)", slash_save},
-    {"/load", "FILE: take a conversation from such a file", slash_load},
+    {"/load", "FILE: take conversation and system message from such a file", slash_load},
     {"/regen", "answer the last message again, with the next seed", slash_regen},
     {"/fork", "remember this point", slash_fork},
     {"/back", "return to the last remembered point", slash_back},
@@ -407,8 +428,10 @@ static int take_message(work *w, ht_err *e)
     HT_TRY(ht_buf_ok(&w->message, "message", e));
     if (w->message.n == 0) return 0;
     if (w->message.p[0] == '/') return slash(w, w->message.p, e);
-    HT_TRY(add_turn(w, false, w->message.p, w->message.n, e));
-    return answer(w, e);
+    HT_TRY(add_turn(&w->talk, false, w->message.p, w->message.n, e));
+    int rc = answer(w, e);
+    if (rc) drop_turns(w, w->talk.n_turns - 1); /* a message without answer is taken back */
+    return rc;
 }
 
 /* At a terminal an error is said and the conversation goes on; in a script it ends the program. */
@@ -444,7 +467,7 @@ static int run(work *w, ht_err *e)
     if (ht_opt_given(c->o, HT_OPT_PRINT_CONFIG))
         return cli__print_config(c, w->engine, &w->sampler.s, e);
     HT_TRY(cli__chat_source_open(c, ht_engine_template(w->engine), &w->chat, e));
-    if (system) HT_TRY(set_text(&w->system, system, strlen(system), e));
+    if (system) HT_TRY(set_text(&w->talk.system, system, strlen(system), e));
     HT_TRY(cli__spec_open(c, w->engine, &w->spec, e));
     HT_TRY(ht_session_new(&w->session, w->engine, e));
     HT_TRY(cli__edit_open(&w->edit, c, e));
@@ -459,9 +482,7 @@ int cli__chat(cli__ctx *c, ht_err *e)
     int rc = run(&w, e);
     cli__watch(NULL);
     cli__edit_close(w.edit);
-    drop_turns(&w, 0);
-    ht_mem_free(w.turns);
-    ht_mem_free(w.system);
+    talk_done(&w.talk);
     ht_buf_done(&w.line);
     ht_buf_done(&w.message);
     ht_session_free(w.session);
