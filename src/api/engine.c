@@ -44,10 +44,10 @@ static int read_numbers(ht_engine *e, const ht_engine_params *p, ht_err *err)
     if (e->max_sessions > UINT16_MAX)
         return HT_FAIL(err, HT_EARG, "%u sessions are too many; at most %u", e->max_sessions,
                        (unsigned)UINT16_MAX);
-    if (p->threads < 0 || p->threads > 4096)
+    if (p->threads < 0 || p->threads > HT_TEAM_MAX)
         return HT_FAIL(err, HT_EARG,
-                       "%d threads cannot be meant; use 1 to 4096, or 0 for the default",
-                       p->threads);
+                       "%d threads are not possible; use 1 to %d, or 0 for the default", p->threads,
+                       HT_TEAM_MAX);
     ht_cpu_threads_get(&e->cpu);
     e->threads = p->threads ? p->threads : e->cpu.threads;
     if (p->threads)

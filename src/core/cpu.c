@@ -2,6 +2,7 @@
  * system saves (XCR0). */
 #include "core/cpu.h"
 #include "core/host.h"
+#include "core/team.h"
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -145,6 +146,7 @@ void ht_cpu_threads_get(ht_cpu_threads *t)
     }
     t->threads = t->physical < t->affinity ? t->physical : t->affinity;
     if (t->quota > 0 && t->quota < t->threads) t->threads = t->quota;
+    if (t->threads > HT_TEAM_MAX) t->threads = HT_TEAM_MAX;
     int n = snprintf(t->why, sizeof t->why, "%d: %d physical core%s of %d CPU%s; ", t->threads,
                      t->physical, t->physical == 1 ? "" : "s", t->affinity,
                      t->affinity == 1 ? "" : "s");

@@ -227,6 +227,10 @@ static bool in_choices(const char *choices, const char *v)
 
 static int out_of_range(const ht_opt_def *d, const char *what, const char *v, ht_err *e)
 {
+    if (!(d->min < d->max)) return HT_FAIL(e, HT_EARG, "%s %s: out of range", what, v);
+    if (d->type == HT_OPT_INT) /* all digits of it */
+        return HT_FAIL(e, HT_EARG, "%s %s: out of range, need %.0f to %.0f", what, v, d->min,
+                       d->max);
     return HT_FAIL(e, HT_EARG, "%s %s: out of range, need %.15g to %.15g", what, v, d->min, d->max);
 }
 

@@ -1,5 +1,6 @@
 /* opt_table.c - the rows of opt.h: commands and options, nothing else. */
 #include "core/opt.h"
+#include "core/team.h"
 
 #define C(x) (1u << HT_CMD_##x)
 enum {
@@ -249,7 +250,8 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         4294967295.0,
         "positions of context (default: what the model was trained for or what fits, the smaller; "
         "ppl: 512)"),
-    [HT_OPT_THREADS] = INT(ENGINE, 1, C_ENGINE | C(PACK), "-t --threads", NULL, 1, 1024,
+    [HT_OPT_THREADS] = INT(ENGINE, 1, C_ENGINE | C(PACK), "-t --threads", NULL, 1,
+        HT_TEAM_MAX,
         "threads (default: by affinity, cgroup quota and physical cores; see hetero doctor)"),
     [HT_OPT_UBATCH] = INT(ENGINE, 1, C_ENGINE, "-ub --ubatch --ubatch-size", NULL, 1, 65535,
         "rows of one prefill step (default: the engine's)"),
@@ -302,7 +304,8 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
         "goes "
         "on until a line ends with \"\"\"; a line that ends with a backslash goes on too. Ctrl-C "
         "stops the answer, Ctrl-D leaves. /help lists the commands: /clear /system /save /load "
-        "/regen /fork /back /receipt /quit.\n\n"
+        "/regen /fork /back /receipt /quit. /load replaces the conversation and the system message "
+        "by those of a file; a file without a system message leaves none.\n\n"
         "When standard input is no terminal each line is a message, nothing is prompted, and the "
         "answers are all that standard output carries.",
         EXAMPLES("hetero chat", "hetero chat model.gguf -sys 'Answer briefly.' -c 4096"), 0, 1},
@@ -396,7 +399,7 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
         "Speed is not looked at.\n\n"
         "-f is a file of lines {\"prompt\":text,\"response\":text}. -o writes the files a bundle "
         "keeps, for whoever wants to recount.",
-        EXAMPLES("hetero quality models/tale-9m-f16.gguf --candidate act=q8 -f quality-400.jsonl "
+        EXAMPLES("hetero quality model.gguf --candidate act=q8 -f quality-400.jsonl "
                  "--text wiki.test.raw",
                  "hetero quality model.gguf --candidate model=model-q4.gguf -f quality-400.jsonl"),
         0, 1},
@@ -438,11 +441,9 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
         "one of "
         "ours is the worst rank, a failed one of the server leaves the cell without a figure.\n\n"
         "Start the server first, with the same file and as many threads.",
-        EXAMPLES("hetero compare model.gguf --server http://127.0.0.1:8080 --text wiki.test.raw -o "
-        "cmp",
-                 "hetero compare model.gguf --server http://127.0.0.1:11434 --api ollama "
-        "--server-model m "
-                 "--text wiki.test.raw -o cmp"),
+        EXAMPLES("hetero compare model.gguf --server http://127.0.0.1:8080 --text wiki.txt -o cmp",
+                 "hetero compare --server http://127.0.0.1:11434 --api ollama --server-model m "
+                 "-o cmp"),
         0, 1},
     [HT_CMD_SLOT] = {"bench-slot", "", "answer the requests of one slot of an experiment",
         "The fresh process of one slot, started by qualify: reads a request document on standard "
@@ -456,9 +457,9 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
         "that "
         "is believed because you put it there. A promotion needs two keys; keep the second one on "
         "another machine and grant it by its public half.",
-        EXAMPLES("hetero keys new bench.pem",
-                 "hetero keys init --grant bench=bench.pem --grant promote=p1.pem "
-                 "--grant promote=p2.pem --grant index=index.pem"), 1, 2},
+        EXAMPLES("hetero keys new p1",
+                 "hetero keys init --grant bench=bench --grant index=index "
+                 "--grant promote=p1 --grant promote=p2"), 1, 2},
     [HT_CMD_VERIFY] = {"verify", "BUNDLE", "recompute a bundle from its raw samples, offline",
         "Checks every digest, the journal's chain, the sealed design, the raw streams, recomputes "
         "analysis, verdict and cost map byte for byte, and checks the signature against the trust "

@@ -187,8 +187,9 @@ int ht_team_new(ht_team **out, int threads, ht_err *e)
 {
     int started;
     *out = NULL;
-    if (threads < 1 || threads > 4096)
-        return HT_FAIL(e, HT_EARG, "a team of %d threads: 1 to 4096 are possible", threads);
+    if (threads < 1 || threads > HT_TEAM_MAX)
+        return HT_FAIL(e, HT_EARG, "a team of %d threads: 1 to %d are possible", threads,
+                       HT_TEAM_MAX);
     ht_team *t = ht_page_alloc(team_bytes(threads));
     if (!t) return HT_FAIL(e, HT_ENOMEM, "no memory for a team of %d threads", threads);
     t->size = threads;

@@ -8,7 +8,8 @@
 typedef struct ht_team ht_team;
 typedef void (*ht_team_fn)(void *arg, int rank, int size);
 
-HT_MUST_USE int ht_team_new(ht_team **, int threads, ht_err *); /* >= 1                           */
+enum { HT_TEAM_MAX = 256 };                           /* threads of a team, and so of an engine   */
+HT_MUST_USE int ht_team_new(ht_team **, int threads, ht_err *); /* 1 to HT_TEAM_MAX               */
 void ht_team_free(ht_team *);
 int ht_team_size(const ht_team *);
 void ht_team_run(ht_team *, ht_team_fn, void *arg);   /* fn on every rank; returns when all ended */

@@ -138,7 +138,8 @@ T_CASE(team, arguments_and_failures)
 {
     ht_err e;
     ht_team *t = (ht_team *)&e;
-    T_ERR(ht_team_new(&t, 0, &e), HT_EARG, e, "1 to 4096");
+    T_ERR(ht_team_new(&t, 0, &e), HT_EARG, e, "1 to 256");
+    T_ERR(ht_team_new(&t, HT_TEAM_MAX + 1, &e), HT_EARG, e, "1 to 256");
     T_TRUE(!t);
     T_ERR(ht_team_new(&t, 5000, &e), HT_EARG, e, "5000");
     ht_alloc_fail_at(1);
