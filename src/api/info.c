@@ -151,9 +151,10 @@ int ht_engines_describe(char **json, ht_err *err)
         ht_jw_kstr(&w, "name", (*be)->name);
         ht_jw_kbool(&w, "available", !rc);
         ht_jw_kstr(&w, "why", rc ? why.msg : "opened");
-        ht_jw_key(&w, "describe");
-        if (rc) ht_jw_raw(&w, "{}", 2);
-        else write_describe(&w, *be, dev);
+        if (!rc) {
+            ht_jw_key(&w, "describe");
+            write_describe(&w, *be, dev);
+        }
         ht_jw_end(&w, '}');
         if (!rc) (*be)->close(dev);
     }

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_THREADS = 256 };
-
 /* "key=value,key=value": the value of key as text; false: absent. */
 static bool option(const char *opts, const char *key, char *out, size_t cap)
 {
@@ -43,9 +41,9 @@ static int open_dev(ht_dev **out, const char *opts, ht_err *e)
     if (option(opts, "threads", text, sizeof text)) {
         char *end;
         threads = strtol(text, &end, 10);
-        if (end == text || *end || threads < 1 || threads > MAX_THREADS)
+        if (end == text || *end || threads < 1 || threads > HT_TEAM_MAX)
             return HT_FAIL(e, HT_EARG, "cpu: threads=%s is not a number from 1 to %d", text,
-                           MAX_THREADS);
+                           HT_TEAM_MAX);
         snprintf(t.why, sizeof t.why, "%ld: asked for", threads);
     }
     ht_dev *dev = ht_mem_alloc(sizeof *dev);
@@ -82,12 +80,16 @@ static int describe(const ht_dev *dev, char *json, size_t cap)
         if (seen[i] && at < sizeof types - 16)
             at += (size_t)snprintf(types + at, sizeof types - at, "%s\"%s\"", at ? "," : "",
                                    ht_types[i].name);
+    char weights[320] = ""; /* nothing to say before a model is loaded */
+    if (dev->model)
+        (void)snprintf(weights, sizeof weights,
+                       ",\"types\":[%s],\"weightsInPlace\":%u,\"weightsInterleaved\":%u,"
+                       "\"weightsWidened\":%u,\"copiedBytes\":%zu",
+                       types, dev->n_in_place, dev->n_copied, dev->n_widened, dev->copy_bytes);
     int len = snprintf(json, cap,
-                       "{\"isa\":\"%s\",\"kernels\":\"r16\",\"threads\":%d,\"threadsWhy\":\"%s\","
-                       "\"types\":[%s],\"weightsInPlace\":%u,\"weightsInterleaved\":%u,"
-                       "\"weightsWidened\":%u,\"copiedBytes\":%zu}",
-                       dev->k.level, ht_team_size(dev->team), dev->why, types, dev->n_in_place,
-                       dev->n_copied, dev->n_widened, dev->copy_bytes);
+                       "{\"isa\":\"%s\",\"kernels\":\"r16\",\"threads\":%d,"
+                       "\"threadsWhy\":\"%s\"%s}",
+                       dev->k.level, ht_team_size(dev->team), dev->why, weights);
     return len > 0 && (size_t)len < cap ? 0 : HT_EARG;
 }
 

@@ -115,7 +115,9 @@ T_CASE(engine, lists_engines)
     for (size_t i = 0; i < list->n; i++) {
         cpu = cpu || !strcmp(str(&list->at[i], "name"), "cpu");
         ref = ref || !strcmp(str(&list->at[i], "name"), "ref");
-        T_TRUE(ht_json_get(&list->at[i], "describe")->type == HT_JOBJ);
+        const ht_json *says = ht_json_get(&list->at[i], "describe");
+        T_EQ_INT(says && says->type == HT_JOBJ, ht_json_get(&list->at[i], "available")->b);
+        T_TRUE(!says || !ht_json_get(says, "copiedBytes")); /* no model is loaded */
     }
     T_TRUE(cpu && ref);
     ht_arena_free(a);

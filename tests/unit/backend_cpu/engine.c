@@ -168,6 +168,7 @@ T_CASE(cpu_engine, options)
     T_OK(ht_backend_cpu.open(&dev, "threads=3,isa=generic", &e), e);
     T_EQ_INT(ht_backend_cpu.describe(dev, json, sizeof json), 0);
     T_CHECK(strstr(json, "\"isa\":\"generic\"") && strstr(json, "\"threads\":3"), "%s", json);
+    T_CHECK(!strstr(json, "types") && !strstr(json, "weights"), "facts without a model: %s", json);
     T_TRUE(ht_backend_cpu.describe(dev, json, 10) != 0);
     ht_backend_cpu.close(dev);
 }
