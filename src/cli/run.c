@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 #include "core/arena.h"
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* What the model is asked when the user says nothing: the work of `make run`. */
@@ -139,6 +140,15 @@ static int check_room(work *w, uint32_t max_new, ht_err *e)
     return 0;
 }
 
+/* The receipt starts on a line of its own where both outputs are one file, as with 2>&1 | tee. */
+static void end_line(const work *w)
+{
+    struct stat out, msg;
+    if (w->ends_line || w->c->level < CLI_INFO) return;
+    if (fstat(STDOUT_FILENO, &out) || fstat(STDERR_FILENO, &msg)) return;
+    if (out.st_dev == msg.st_dev && out.st_ino == msg.st_ino) (void)!write(STDERR_FILENO, "\n", 1);
+}
+
 static int out_result(work *w, ht_err *e)
 {
     char *receipt = NULL;
@@ -201,6 +211,7 @@ static int generate(work *w, ht_err *e)
     if (rc) return rc;
     if (c->json) rc = out_result(w, e);
     else if (!w->ends_line && isatty(STDOUT_FILENO)) rc = cli__out("\n", 1, e);
+    else end_line(w);
     if (!rc) rc = cli__say_receipt(c, w->session, &w->sampler, w->result.finish, e);
     return rc ? rc : w->result.finish == HT_FINISH_CANCEL ? CLI_CANCELLED : 0;
 }

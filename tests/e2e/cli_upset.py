@@ -77,6 +77,13 @@ def the_last_token_needs_no_position():
     check(r.returncode == 0 and 'warning: -n 7 is more than the 6 tokens' in err(r), 'seven do not', err(r))
 
 
+def one_file_for_both_outputs():
+    args = ('run', '-p', 'Once', '-n', 3, '--temp', 0)
+    text = run(*args).stdout
+    both = subprocess.run([BIN, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=ENV, cwd=ROOT).stdout
+    check(text and not text.endswith(b'\n') and text + b'\nprefill' in both, 'the receipt starts on a new line', both)
+
+
 def default_model_by_its_short_name():
     r = run('run', '-n', 1, program=BIN)
     line = [x for x in err(r).splitlines() if x.startswith('model: ')]
@@ -85,6 +92,7 @@ def default_model_by_its_short_name():
 
 
 for part in (cut_short, interrupted_reading, closed_descriptors, the_last_token_needs_no_position,
+             one_file_for_both_outputs,
              default_model_by_its_short_name):
     part()
 end()
