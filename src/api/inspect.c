@@ -211,8 +211,10 @@ static int write_all(ht_jw *w, look *k, const char *path, ht_err *err)
     ht_jw_kuint(w, "fileBytes", ht_file_bytes(k->file));
     ht_jw_kuint(w, "parts", ht_file_n_parts(k->file));
     ht_jw_kuint(w, "tensors", ht_file_n_tensors(k->file));
-    ht_jw_key(w, "types");
-    write_types(w, k->file);
+    if (ht_file_n_tensors(k->file)) {
+        ht_jw_key(w, "types");
+        write_types(w, k->file);
+    }
     ht_jw_key(w, "model");
     if (k->model) rc = write_model(w, k, err);
     else write_error(w, &k->model_err);

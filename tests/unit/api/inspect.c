@@ -118,3 +118,19 @@ T_CASE_SECONDS(inspect, estimate_of_a_quantised_model, 120)
 {
     estimate_is_true(t_shared("models/smollm2-draft-15m-q8_0.gguf"), 8192);
 }
+
+/* A file without tensors has no types of them. */
+T_CASE(inspect, tokenizer_file_lists_no_types)
+{
+    ht_arena *a = arena();
+    ht_err err = {0};
+    char *json = NULL;
+    const ht_inspect_params p = {0};
+    T_OK(ht_inspect("tests/data/malformed/hf/good/tokenizer.json", &p, &json, &err), err);
+    const ht_json *j = parse(a, json);
+    T_EQ_INT(num(j, "tensors"), 0);
+    T_TRUE(!ht_json_get(j, "types"));
+    T_OK(ht_inspect(TALE, &p, &json, &err), err);
+    T_EQ_INT(ht_json_get(parse(a, json), "types")->n, 2);
+    ht_arena_free(a);
+}
