@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A seed of 53 bits from the system; the clock where the system has none. It is reported, so the run
- * can be had again with --seed. */
+/* A seed of 53 bits from the system; the clock where the system has none. It is reported, so the
+ * run can be had again with --seed. */
 static uint64_t random_seed(void)
 {
     uint64_t v = ht_now_ns();
