@@ -281,8 +281,8 @@ static int slash_load(work *w, const char *arg, ht_err *e)
     return 0;
 }
 
-/* The draw of a token depends on seed and position alone, so another answer needs another seed. When
- * there is none, the message stays, to be answered again. */
+/* The draw of a token depends on seed and position alone, so another answer needs another seed.
+ * When there is none, the message stays, to be answered again. */
 static int slash_regen(work *w, const char *arg, ht_err *e)
 {
     (void)arg;

@@ -1,4 +1,4 @@
-/* file.c - whole files: results are written whole or not at all, and inputs are read to their end. */
+/* file.c - whole files: results are written whole or not at all, inputs are read to their end. */
 #include "cli/cli.h"
 #include "core/arena.h"
 #include "core/map.h"

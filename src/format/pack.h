@@ -13,10 +13,10 @@ enum { HT_PACK_VERSION = 1, HT_PACK_ALIGN = 64, HT_PACK_PREFIX = 64 };
 
 typedef struct ht_packer ht_packer;
 /* Whether a pack of src may be written to path: nothing is there, or a regular file that is no part
- * of src (for a Hugging Face folder: none of the files that are read from it). HT_EARG otherwise. */
+ * of src (of a Hugging Face folder: none of the files that are read). HT_EARG otherwise. */
 HT_MUST_USE int ht_packer_check(const char *path, const ht_file *src, ht_err *);
-/* Opens a temporary file beside path. A symbolic link is followed: the file it leads to is replaced.
- * HT_EARG when something other than a regular file is there. */
+/* Opens a temporary file beside path. A symbolic link is followed: the file it leads to is
+ * replaced. HT_EARG when something other than a regular file is there. */
 HT_MUST_USE int ht_packer_new(ht_packer **, const char *path, ht_err *);
 /* model: the header's "model" object (canonical: integers, strings, arrays, objects); copied. */
 HT_MUST_USE int ht_packer_header(ht_packer *, const ht_json *model, ht_err *);
