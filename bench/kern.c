@@ -1,7 +1,8 @@
-/* kern.c - every kernel of the cpu engine alone: checked first, then timed; a kernel that was not checked
- * in this process is not timed. One thread; the best of many short windows, since neighbours on the
- * machine only ever add time. Beside each figure its part of what this machine does in the same run:
- * memory bandwidth for kernels that stream weights, multiply-adds for those that compute.
+/* kern.c - every kernel of the cpu engine alone: checked first, then timed; a kernel that was
+ * not checked in this process is not timed. One thread; the best of many short windows, since
+ * neighbours on the machine only ever add time. Beside each figure its part of what this machine
+ * does in the same run: memory bandwidth for kernels that stream weights, multiply-adds for
+ * those that compute.
  *
  *     build/bench/kern [MIB of weights, default 192] [generic|avx2|avx512] */
 #include "backend/cpu/kern.h"
@@ -89,8 +90,8 @@ static void prefill_tile(const bench *b, uint32_t tokens)
     }
 }
 
-/* All kernels of the type on the first tile: true when they give the bits they must (f32) or agree with
- * the real product (q8). */
+/* All kernels of the type on the first tile: true when they give the bits they must (f32) or
+ * agree with the real product (q8). */
 static bool check(bench *b)
 {
     float row[COLS], got[5 * CPU_LANES];
@@ -146,7 +147,8 @@ static double least(bench *b, work_fn fn, uint32_t windows)
     return best;
 }
 
-/* Tiles of a window: about a megabyte, another place each time, so that weights come from memory. */
+/* Tiles of a window: about a megabyte, another place each time, so that weights come from
+ * memory. */
 static uint32_t window_tiles(const bench *b)
 {
     uint32_t n = (uint32_t)((1 << 20) / b->tile_bytes / 8 * 8);
@@ -199,8 +201,8 @@ static void do_q8_many(bench *b, uint32_t i)
 }
 
 #if defined(__x86_64__)
-/* Ceilings of int8 products on AVX2, operations (two a product) a second: vpmaddubsw + vpmaddwd + vpaddd,
- * and four vpmaddubsw summed in 16 bits before one vpmaddwd. */
+/* Ceilings of int8 products on AVX2, operations (two a product) a second: vpmaddubsw + vpmaddwd
+ * + vpaddd, and four vpmaddubsw summed in 16 bits before one vpmaddwd. */
 __attribute__((target("avx2"))) static double maddubs_rate(int summed)
 {
     double best = 0;

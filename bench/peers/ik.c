@@ -1,7 +1,8 @@
-/* ik.c - time ik_llama.cpp as its own llama-bench would, through the library of the package
- * ik-llama-cpp-python, which ships no llama-bench: same options, same JSON, as far as record.py reads
- * them. Needs that package's headers and libraries; built by hand, never by make:
- *   cc -O2 -I$IK/include bench/peers/ik.c -L$IK/lib64 -lllama -lggml -Wl,-rpath,$IK/lib64 -o ik-bench */
+/* ik.c - time ik_llama.cpp as its own llama-bench would, through the library of the package ik-
+ * llama-cpp-python, which ships no llama-bench: same options, same JSON, as far as record.py
+ * reads them. Needs that package's headers and libraries; built by hand, never by make:
+ *   cc -O2 -I$IK/include bench/peers/ik.c -L$IK/lib64 -lllama -lggml \
+ *      -Wl,-rpath,$IK/lib64 -o ik-bench */
 #include "llama.h"
 #include <stdio.h>
 #include <stdlib.h>

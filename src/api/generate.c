@@ -156,9 +156,10 @@ static int take(gen *g, const float *logits, uint32_t pos, ht_err *err)
     return 0;
 }
 
-/* Take tokens from position pos on from the logits of a run with k guesses, [k+1, vocab]: as long as
- * the guess that a row was computed for is what was sampled, the next row is that of a plain step.
- * Then the session is cut to the last token taken, where a plain step would have left it. */
+/* Take tokens from position pos on from the logits of a run with k guesses, [k+1, vocab]: as
+ * long as the guess that a row was computed for is what was sampled, the next row is that of a
+ * plain step. Then the session is cut to the last token taken, where a plain step would have
+ * left it. */
 static int take_rows(gen *g, const api__plan *plan, const float *logits, uint32_t pos, uint32_t k,
                      ht_err *err)
 {

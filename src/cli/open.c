@@ -3,6 +3,7 @@
 #include "core/arena.h"
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -41,8 +42,13 @@ static bool find_default_model(char out[CLI_PATH])
 /* The same, named from the current folder when it lies below it: what a user would type. */
 static bool default_model(char out[CLI_PATH])
 {
-    char here[CLI_PATH];
-    if (!find_default_model(out)) return false;
+    char here[CLI_PATH], found[CLI_PATH];
+    if (!find_default_model(found)) return false;
+    /* "build/../models" is not what anybody would type. */
+    char *plain = realpath(found, NULL);
+    int len = snprintf(out, CLI_PATH, "%s", plain ? plain : found);
+    free(plain);
+    if (len < 0 || len >= CLI_PATH) return false;
     size_t n = getcwd(here, sizeof here) ? strlen(here) : 0;
     if (n > 1 && strncmp(out, here, n) == 0 && out[n] == '/')
         memmove(out, out + n + 1, strlen(out + n + 1) + 1);

@@ -5,8 +5,8 @@
 #define C(x) (1u << HT_CMD_##x)
 enum {
     C_GEN = C(RUN) | C(CHAT),
-    C_ENGINE = C_GEN | C(EXPLAIN) | C(BENCH) | C(PPL) | C(LOGITS) | C(QUALIFY) | C(QUALITY) |
-               C(COMPARE),
+    C_ENGINE =
+        C_GEN | C(EXPLAIN) | C(BENCH) | C(PPL) | C(LOGITS) | C(QUALIFY) | C(QUALITY) | C(COMPARE),
     C_MODEL = C_ENGINE | C(INSPECT) | C(TOKENIZE) | C(TEMPLATE),
     C_PRE = C_ENGINE | C(TOKENIZE) | C(PACK),
     C_STORE = C(KEYS) | C(VERIFY) | C(PROMOTE) | C(REVOKE) | C(ROUTES) | C_GEN,

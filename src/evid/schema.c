@@ -64,7 +64,8 @@ bool ht_utc_parse(const char *s, int64_t *unix_s)
     return true;
 }
 
-bool ht_json_unknown(const ht_json *v)
+/* {"known":false,"reason":"WORD"}: what stands for a value that is not known. */
+static bool is_unknown(const ht_json *v)
 {
     if (!v || v->type != HT_JOBJ || v->n != 2) return false;
     const ht_json *known = ht_json_get(v, "known"), *why = ht_json_get(v, "reason");
@@ -89,12 +90,12 @@ static int check_value(const ht_json *v, const ht_field *f, uint8_t type, const 
     int64_t hi = f->lo == 0 && f->hi == 0 ? ((int64_t)1 << 53) - 1 : f->hi, t = 0;
     switch (type) {
     case HT_S_MAYBE_INT:
-        if (ht_json_unknown(v)) return 0; /* fall through */
+        if (is_unknown(v)) return 0; /* fall through */
     case HT_S_INT:
         if (v->type == HT_JINT && v->i >= f->lo && v->i <= hi) return 0;
         return bad(what, path, "an integer in range", e);
     case HT_S_MAYBE_BOOL:
-        if (ht_json_unknown(v)) return 0; /* fall through */
+        if (is_unknown(v)) return 0; /* fall through */
     case HT_S_BOOL: return v->type == HT_JBOOL ? 0 : bad(what, path, "true or false", e);
     case HT_S_STR: return v->type == HT_JSTR ? 0 : bad(what, path, "a string", e);
     case HT_S_ENUM:
@@ -102,7 +103,7 @@ static int check_value(const ht_json *v, const ht_field *f, uint8_t type, const 
             if (strlen(f->names[i]) == v->n && memcmp(f->names[i], v->s, v->n) == 0) return 0;
         return bad(what, path, "one of the listed words", e);
     case HT_S_MAYBE_SHA256:
-        if (ht_json_unknown(v)) return 0; /* fall through */
+        if (is_unknown(v)) return 0; /* fall through */
     case HT_S_SHA256:
         if (v->type == HT_JSTR && ht_is_sha256(v->s, v->n)) return 0;
         return bad(what, path, "64 lower-case hex digits", e);

@@ -26,7 +26,7 @@ static double *numbers(ht_arena *a, const ht_json *list, size_t *n)
     return v;
 }
 
-/* ---- hetero/bench/1 ---------------------------------------------------------------------------- */
+/* ---- hetero/bench/1 ------------------------------------------------------------------------- */
 
 static bool is_ours(const char *system)
 {
@@ -168,7 +168,7 @@ int report__bench(ht_arena *a, const ht_json *j, const char *name, ht_buf *b, ht
     return 0;
 }
 
-/* ---- hetero bench --json ----------------------------------------------------------------------- */
+/* ---- hetero bench --json -------------------------------------------------------------------- */
 
 static void rows_facts(const ht_json *j, const char *name, ht_buf *b)
 {

@@ -75,7 +75,7 @@ static const ht_json *cell_of(const ht_json *doc, const char *id)
     return NULL;
 }
 
-/* ---- verdict and limits ------------------------------------------------------------------------ */
+/* ---- verdict and limits --------------------------------------------------------------------- */
 
 static const char *result_class(const char *result)
 {
@@ -130,7 +130,7 @@ static void verdict(page *g)
         "machine below, and for nothing else.");
 }
 
-/* ---- what was compared ------------------------------------------------------------------------- */
+/* ---- what was compared ---------------------------------------------------------------------- */
 
 static void machine(page *g)
 {
@@ -250,7 +250,7 @@ static void compared(page *g)
     report__facts_end(g->b);
 }
 
-/* ---- a cell ------------------------------------------------------------------------------------ */
+/* ---- a cell --------------------------------------------------------------------------------- */
 
 static void arm_fact(ht_buf *b, const char *name, const ht_json *scope)
 {
@@ -414,7 +414,7 @@ static int cells(page *g, ht_err *e)
     return 0;
 }
 
-/* ---- phases, guards, costs --------------------------------------------------------------------- */
+/* ---- phases, guards, costs ------------------------------------------------------------------ */
 
 enum { MAX_BARS = 64 };
 

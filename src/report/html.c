@@ -17,7 +17,7 @@ static bool shown(uint32_t cp)
     return cp < 0xFFFE || cp > 0xFFFF; /* not characters in XML */
 }
 
-void report__text_n(ht_buf *b, const char *s, size_t n)
+static void text_n(ht_buf *b, const char *s, size_t n)
 {
     for (size_t i = 0; i < n;) {
         uint32_t cp;
@@ -35,7 +35,7 @@ void report__text_n(ht_buf *b, const char *s, size_t n)
 
 void report__text(ht_buf *b, const char *s)
 {
-    report__text_n(b, s, strlen(s));
+    text_n(b, s, strlen(s));
 }
 
 void report__fmt(ht_buf *b, const char *fmt, ...)
@@ -86,7 +86,7 @@ void report__ratio(ht_buf *b, double ppm)
     report__fixed(b, ppm / 1e6, 4);
 }
 
-/* ---- the frame --------------------------------------------------------------------------------- */
+/* ---- the frame ------------------------------------------------------------------------------ */
 
 static const char style[] =
     ":root{color-scheme:light dark;--fg:#1c2024;--bg:#fff;--dim:#5a646e;--line:#c9d0d6;"
@@ -156,7 +156,7 @@ void report__table(ht_buf *b, const char *heads)
     for (const char *p = heads; *p;) {
         size_t n = strcspn(p, "|");
         ht_buf_str(b, "<th>");
-        report__text_n(b, p, n);
+        text_n(b, p, n);
         ht_buf_str(b, "</th>");
         p += n + (p[n] == '|');
     }
@@ -217,7 +217,7 @@ void report__fact_end(ht_buf *b)
     ht_buf_str(b, "</td></tr>\n");
 }
 
-/* ---- json -------------------------------------------------------------------------------------- */
+/* ---- json ----------------------------------------------------------------------------------- */
 
 const char *report__str(const ht_json *j, const char *path, const char *def)
 {

@@ -8,7 +8,6 @@
 /* ---- html.c ---- */
 /* Escaped for element content and quoted attributes. Control characters, malformed UTF-8 and
  * characters that turn the direction of writing become U+FFFD. */
-void report__text_n(ht_buf *, const char *s, size_t n);
 void report__text(ht_buf *, const char *s);
 /* Formatted, then escaped; cut at 1,000 bytes. */
 void report__fmt(ht_buf *, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

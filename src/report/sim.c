@@ -1,5 +1,5 @@
-/* sim.c - the page of a simulation: a banner, a frame of dashes, its own words. Only the command line
- * may link this; the library has no reader of simulations. */
+/* sim.c - the page of a simulation: a banner, a frame of dashes, its own words. Only the command
+ * line may link this; the library has no reader of simulations. */
 #include "report/priv.h"
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* svg.c - the drawings. The view box is 420 wide, so that its 12-unit text stays readable on a phone
- * that is 360 pixels wide. Labels stand above what they name. */
+/* svg.c - the drawings. The view box is 420 wide, so that its 12-unit text stays readable on a
+ * phone that is 360 pixels wide. Labels stand above what they name. */
 #include "report/priv.h"
 #include <math.h>
 #include <string.h>

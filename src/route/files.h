@@ -3,7 +3,6 @@
 #define HT_ROUTE_FILES_H
 #include "route/store.h"
 
-const char *route__path(const ht_store *, const char *a, const char *b /* may be NULL */);
 bool route__exists(const char *dir, const char *path);
 /* Write dir/path through a temporary file and a rename, making folders. */
 HT_MUST_USE int route__put(const char *dir, const char *path, const void *data, size_t n, ht_err *);

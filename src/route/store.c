@@ -10,11 +10,6 @@
 static const char zeros[HT_SHA256_HEX] =
     "0000000000000000000000000000000000000000000000000000000000000000";
 
-const char *route__path(const ht_store *s, const char *a, const char *b)
-{
-    return ht_arena_printf(s->a, "%s%s%s", a, b ? "/" : "", b ? b : "");
-}
-
 bool route__exists(const char *dir, const char *path)
 {
     struct stat st;

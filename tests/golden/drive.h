@@ -28,8 +28,8 @@ typedef struct {
     uint32_t n_table;
 } drive;
 
-/* Open and plan. false: this backend cannot work here or does not cover the model, and nothing is left
- * open; any other failure ends the test case. */
+/* Open and plan. false: this backend cannot work here or does not cover the model, and nothing
+ * is left open; any other failure ends the test case. */
 bool drive_open(drive *, const char *path, const drive_params *);
 void drive_close(drive *);
 /* Evaluate ids at the sequence's end in chunks of ubatch; logits [n_want,vocab] of the wanted

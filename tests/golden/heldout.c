@@ -1,5 +1,6 @@
-/* heldout.c - perplexity of tale-9m on 60 held-out records against the exact value (float64 arithmetic
- * on the F16 weights, models/tale-9m/heldout-60.json): 0.05 % is allowed with the default F16 cache. */
+/* heldout.c - perplexity of tale-9m on 60 held-out records against the exact value (float64
+ * arithmetic on the F16 weights, models/tale-9m/heldout-60.json): 0.05 % is allowed with the
+ * default F16 cache. */
 #include "core/json.h"
 #include "hetero.h"
 #include "test.h"

@@ -1,5 +1,5 @@
-/* split.c - a row's logits do not depend on what is computed beside it: tale-9m one token at a time,
- * in chunks of 5 and of 64, to the bit, on every backend but ref (whose own tests say so). */
+/* split.c - a row's logits do not depend on what is computed beside it: tale-9m one token at a
+ * time, in chunks of 5 and of 64, to the bit, on every backend but ref (whose own tests say so). */
 #include "drive.h"
 
 enum { TOKENS = 64, CTX = 256 };

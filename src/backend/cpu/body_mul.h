@@ -1,21 +1,33 @@
 /* body_mul.h - matrix products of --act f32 on the operations of a simd.h; included once by each
  * instruction set. kern.h says what is computed, quant/r16.c draws the bytes.
  *
- * A nibble or byte at bit 8j of a lane is isolated by one `and`, converted as it stands and scaled by
- * d*2^-8j: powers of two move no bits, so fma(level*2^8j, d*2^-8j, m) is the decoded weight, rounded
- * once. That is four vector operations for a vector of weights: and, convert, fma, fma.
+ * A nibble or byte at bit 8j of a lane is isolated by one `and`, converted as it stands and
+ * scaled by d*2^-8j: powers of two move no bits, so fma(level*2^8j, d*2^-8j, m) is the decoded
+ * weight, rounded once. That is four vector operations for a vector of weights: and, convert,
+ * fma, fma.
  *
- * The including file makes the kernels of its types with MUL_TYPE and enters them with MUL_ENTRY; the
- * types are spread over files because each is a lot of straight code to compile. */
+ * The including file makes the kernels of its types with MUL_TYPE and enters them with
+ * MUL_ENTRY; the types are spread over files because each is a lot of straight code to compile. */
 #include "backend/cpu/unroll.h"
 
 /* Scales of a group of columns: s[j] = d*2^-8j, m the offset; lane r belongs to row r. */
-typedef struct { float s[4][CPU_LANES], m[CPU_LANES]; } scale_t;
-enum { GROUPS_MAX = 16 };                 /* groups in CPU_KC columns (q6_k has 16 columns each)    */
+typedef struct {
+    float s[4][CPU_LANES], m[CPU_LANES];
+} scale_t;
+enum { GROUPS_MAX = 16 }; /* groups in CPU_KC columns (q6_k has 16 columns each) */
 /* A group's columns, and columns of one load of lanes; by type, constants once inlined. */
-KERN int group_cols(const int type) { return type == HT_Q6_K ? 16 : type >= HT_Q8_0 ? 32 : 8; }
-KERN int step_cols(const int type) { return type == HT_Q8_0 ? 4 : type == HT_Q6_K ? 16 : 8; }
-KERN int is_plain(const int type) { return type == HT_F32 || type == HT_F16 || type == HT_BF16; }
+KERN int group_cols(const int type)
+{
+    return type == HT_Q6_K ? 16 : type >= HT_Q8_0 ? 32 : 8;
+}
+KERN int step_cols(const int type)
+{
+    return type == HT_Q8_0 ? 4 : type == HT_Q6_K ? 16 : 8;
+}
+KERN int is_plain(const int type)
+{
+    return type == HT_F32 || type == HT_F16 || type == HT_BF16;
+}
 /* Where column k (the first of a group of bytes) of a tile is. */
 KERN size_t col_off(const int type, uint32_t k)
 {
@@ -85,7 +97,9 @@ KERN void scales(const int type, const uint8_t *w, uint32_t kn, scale_t *g)
 }
 
 /* Lanes of step s of group i: each element of b holds a byte (a low nibble) per column. */
-typedef struct { vi b[4]; } lanes;
+typedef struct {
+    vi b[4];
+} lanes;
 KERN void load_lanes(const int type, const uint8_t *w, uint32_t i, int s, int v, lanes *l)
 {
     const int at = 4 * VL * v;
@@ -125,32 +139,32 @@ KERN vf lane_w(const int type, const lanes *l, const int j, const scale_t *g, in
 /* Weights of column k + j of a plain type; k even. */
 KERN vf plain_w(const int type, const uint8_t *w, uint32_t k, const uint32_t j, int v)
 {
-    if (type == HT_F32) return vf_load((const float *)(const void *)(w + (size_t)64 * (k + j)) + VL * v);
+    if (type == HT_F32)
+        return vf_load((const float *)(const void *)(w + (size_t)64 * (k + j)) + VL * v);
     if (type == HT_F16) return vf_f16(w + (size_t)32 * (k + j) + 2 * VL * v);
     vi p = vi_load(w + (size_t)64 * ((k + j) / 2) + 4 * VL * v);
     return vf_bits(j % 2 ? vi_and(p, vi_set1(0xffff0000U)) : vi_sll(p, 16));
 }
 
-/* ---- chains over at most CPU_KC columns, for `tiles` tiles and nt tokens ---------------------- */
+/* ---- chains over at most CPU_KC columns, for `tiles` tiles and nt tokens -------------------- */
 
-KERN void chain_plain(const int type, const int tiles, const int nt, const uint8_t *w, size_t tile_bytes,
-                      uint32_t kn, const float *x, size_t ldx, vf *acc)
+KERN void chain_plain(const int type, const int tiles, const int nt, const uint8_t *w,
+                      size_t tile_bytes, uint32_t kn, const float *x, size_t ldx, vf *acc)
 {
     uint32_t k = 0;
     for (; k + 4 <= kn; k += 4) {
-UNROLL(4)
+        UNROLL(4)
         for (uint32_t j = 0; j < 4; j++) {
-UNROLL(8)
-            for (int i = 0; i < tiles; i++)
-UNROLL(2)
-                for (int v = 0; v < NV; v++) {
-                    vf a = plain_w(type, w + tile_bytes * (size_t)i, k, j, v);
-UNROLL(8)
-                    for (int t = 0; t < nt; t++) {
-                        vf *c = &acc[(i * nt + t) * NV + v];
-                        *c = vf_fma(a, vf_set1(x[(size_t)t * ldx + k + j]), *c);
-                    }
+            UNROLL(8)
+            for (int i = 0; i < tiles; i++) UNROLL(2)
+            for (int v = 0; v < NV; v++) {
+                vf a = plain_w(type, w + tile_bytes * (size_t)i, k, j, v);
+                UNROLL(8)
+                for (int t = 0; t < nt; t++) {
+                    vf *c = &acc[(i * nt + t) * NV + v];
+                    *c = vf_fma(a, vf_set1(x[(size_t)t * ldx + k + j]), *c);
                 }
+            }
         }
     }
     for (; k < kn; k++)
@@ -165,56 +179,56 @@ UNROLL(8)
             }
 }
 
-/* ahead: where the bytes lie, from w, that the same tile slot reads after this chain. Decoding keeps the
- * core's window so full that it sees only a few hundred bytes ahead: they are asked for here. */
-KERN void chain_block(const int type, const int tiles, const int nt, const uint8_t *w, size_t tile_bytes,
-                      size_t ahead, uint32_t kn, const float *x, size_t ldx, vf *acc)
+/* ahead: where the bytes lie, from w, that the same tile slot reads after this chain. Decoding
+ * keeps the core's window so full that it sees only a few hundred bytes ahead: they are asked
+ * for here. */
+KERN void chain_block(const int type, const int tiles, const int nt, const uint8_t *w,
+                      size_t tile_bytes, size_t ahead, uint32_t kn, const float *x, size_t ldx,
+                      vf *acc)
 {
     _Alignas(64) scale_t g[4][GROUPS_MAX];
     const int gc = group_cols(type), sc = step_cols(type);
     const size_t gb = col_off(type, CPU_KC) / (size_t)(CPU_KC / gc);
     for (int i = 0; i < tiles; i++) scales(type, w + tile_bytes * (size_t)i, kn, g[i]);
     for (uint32_t n = 0; n < kn / (uint32_t)gc; n++) {
-UNROLL(4)
-        for (int i = 0; i < tiles; i++)
-UNROLL(9)
-            for (size_t j = 0; j < gb; j += 64)
-                __builtin_prefetch(w + tile_bytes * (size_t)i + ahead + gb * n + j);
-UNROLL(1)
+        UNROLL(4)
+        for (int i = 0; i < tiles; i++) UNROLL(9)
+        for (size_t j = 0; j < gb; j += 64)
+            __builtin_prefetch(w + tile_bytes * (size_t)i + ahead + gb * n + j);
+        UNROLL(1)
         for (int s = 0; s < gc / sc; s++) {
             lanes l[4][NV];
-UNROLL(4)
-            for (int i = 0; i < tiles; i++)
-UNROLL(2)
-                for (int v = 0; v < NV; v++)
-                    load_lanes(type, w + tile_bytes * (size_t)i, n, s, v, &l[i][v]);
-UNROLL(16)
+            UNROLL(4)
+            for (int i = 0; i < tiles; i++) UNROLL(2)
+            for (int v = 0; v < NV; v++)
+                load_lanes(type, w + tile_bytes * (size_t)i, n, s, v, &l[i][v]);
+            UNROLL(16)
             for (int j = 0; j < sc; j++) {
                 const float *xk = x + (size_t)n * (size_t)gc + (size_t)(s * sc + j);
-UNROLL(4)
-                for (int i = 0; i < tiles; i++)
-UNROLL(2)
-                    for (int v = 0; v < NV; v++) {
-                        vf a = lane_w(type, &l[i][v], j, &g[i][n], v);
-UNROLL(8)
-                        for (int t = 0; t < nt; t++) {
-                            vf *c = &acc[(i * nt + t) * NV + v];
-                            *c = vf_fma(a, vf_set1(xk[(size_t)t * ldx]), *c);
-                        }
+                UNROLL(4)
+                for (int i = 0; i < tiles; i++) UNROLL(2)
+                for (int v = 0; v < NV; v++) {
+                    vf a = lane_w(type, &l[i][v], j, &g[i][n], v);
+                    UNROLL(8)
+                    for (int t = 0; t < nt; t++) {
+                        vf *c = &acc[(i * nt + t) * NV + v];
+                        *c = vf_fma(a, vf_set1(xk[(size_t)t * ldx]), *c);
                     }
+                }
             }
         }
     }
 }
 
 /* y: tile i, token t at y + i*tile_ld + t*ldc. */
-KERN void product(const int type, const int tiles, const int nt, const uint8_t *w, size_t tile_bytes,
-                 uint32_t k, const float *x, size_t ldx, float *y, size_t tile_ld, size_t ldc)
+KERN void product(const int type, const int tiles, const int nt, const uint8_t *w,
+                  size_t tile_bytes, uint32_t k, const float *x, size_t ldx, float *y,
+                  size_t tile_ld, size_t ldc)
 {
     for (uint32_t k0 = 0; k0 < k; k0 += CPU_KC) {
         uint32_t kn = k - k0 < CPU_KC ? k - k0 : CPU_KC;
         vf acc[8 * NV];
-UNROLL(16)
+        UNROLL(16)
         for (int i = 0; i < tiles * nt * NV; i++) acc[i] = vf_zero();
         if (is_plain(type))
             chain_plain(type, tiles, nt, w + col_off(type, k0), tile_bytes, kn, x + k0, ldx, acc);
@@ -223,36 +237,39 @@ UNROLL(16)
                         k0 + CPU_KC < k ? col_off(type, CPU_KC)
                                         : (size_t)tiles * tile_bytes - col_off(type, k0),
                         kn, x + k0, ldx, acc);
-UNROLL(8)
-        for (int i = 0; i < tiles; i++)
-UNROLL(8)
-            for (int t = 0; t < nt; t++)
-UNROLL(2)
-                for (int v = 0; v < NV; v++) {
-                    float *c = y + (size_t)i * tile_ld + (size_t)t * ldc + VL * v;
-                    vf a = acc[(i * nt + t) * NV + v];
-                    vf_store(c, k0 ? vf_add(vf_load(c), a) : a);
-                }
+        UNROLL(8)
+        for (int i = 0; i < tiles; i++) UNROLL(8)
+        for (int t = 0; t < nt; t++) UNROLL(2)
+        for (int v = 0; v < NV; v++) {
+            float *c = y + (size_t)i * tile_ld + (size_t)t * ldc + VL * v;
+            vf a = acc[(i * nt + t) * NV + v];
+            vf_store(c, k0 ? vf_add(vf_load(c), a) : a);
+        }
     }
 }
 
 /* Tiles that one pass of gemv takes together: enough independent chains to cover the latency of a
  * fused multiply-add at the rate memory delivers, few enough for the registers. */
-KERN int gemv_tiles(const int type) { return is_plain(type) || NV == 1 ? 4 : 2; }
+KERN int gemv_tiles(const int type)
+{
+    return is_plain(type) || NV == 1 ? 4 : 2;
+}
 
 KERN void gemv(const int type, const uint8_t *w, size_t tile_bytes, uint32_t n, uint32_t k,
-              const float *x, float *y)
+               const float *x, float *y)
 {
     const int g = gemv_tiles(type);
     uint32_t i = 0;
     for (; i + (uint32_t)g <= n; i += (uint32_t)g)
-        product(type, g, 1, w + tile_bytes * i, tile_bytes, k, x, 0, y + CPU_LANES * i, CPU_LANES, 0);
+        product(type, g, 1, w + tile_bytes * i, tile_bytes, k, x, 0, y + CPU_LANES * i, CPU_LANES,
+                0);
     for (; i < n; i++)
-        product(type, 1, 1, w + tile_bytes * i, tile_bytes, k, x, 0, y + CPU_LANES * i, CPU_LANES, 0);
+        product(type, 1, 1, w + tile_bytes * i, tile_bytes, k, x, 0, y + CPU_LANES * i, CPU_LANES,
+                0);
 }
 
-KERN void rows(const int type, const uint8_t *w, uint32_t k, const float *x, size_t ldx, uint32_t nt,
-              float *c, size_t ldc)
+KERN void rows(const int type, const uint8_t *w, uint32_t k, const float *x, size_t ldx,
+               uint32_t nt, float *c, size_t ldc)
 {
 #if !CPU_UNROLLED
     product(type, 1, (int)nt, w, 0, k, x, ldx, c, 0, ldc);
@@ -280,14 +297,14 @@ KERN void widen(const int type, const uint8_t *w, uint32_t kn, float *panel)
     const int gc = group_cols(type), sc = step_cols(type);
     scales(type, w, kn, g);
     for (uint32_t n = 0; n < kn / (uint32_t)gc; n++) {
-UNROLL(1)
+        UNROLL(1)
         for (int s = 0; s < gc / sc; s++) {
-UNROLL(2)
+            UNROLL(2)
             for (int v = 0; v < NV; v++) {
                 lanes l;
                 float *p = panel + CPU_LANES * (n * (uint32_t)gc + (uint32_t)(s * sc)) + VL * v;
                 load_lanes(type, w, n, s, v, &l);
-UNROLL(16)
+                UNROLL(16)
                 for (int j = 0; j < sc; j++)
                     vf_store(p + CPU_LANES * j, lane_w(type, &l, j, &g[n], v));
             }
@@ -304,10 +321,8 @@ UNROLL(16)
     static void rows_##name(const uint8_t *w, uint32_t k, const float *x, size_t ldx, uint32_t nt, \
                             float *c, size_t ldc)                                                  \
     {                                                                                              \
-        if (nt == 1)                                                                               \
-            gemv_##name(w, 0, 1, k, x, c);                                                         \
-        else                                                                                       \
-            rows(type, w, k, x, ldx, nt, c, ldc);                                                  \
+        if (nt == 1) gemv_##name(w, 0, 1, k, x, c);                                                \
+        else rows(type, w, k, x, ldx, nt, c, ldc);                                                 \
     }                                                                                              \
     static void widen_##name(const uint8_t *w, uint32_t kn, float *panel)                          \
     {                                                                                              \

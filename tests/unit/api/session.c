@@ -460,7 +460,8 @@ static int count_rows(void *user, uint32_t index, const float *row, uint32_t n)
     return 0;
 }
 
-/* Pages that a file has lost read as zeros: no logits and no text made after that are handed out. */
+/* Pages that a file has lost read as zeros: no logits and no text made after that are handed
+ * out. */
 T_CASE(session, nothing_from_a_file_cut_short)
 {
     static const int32_t ids[] = {5, 17, 3, 900};

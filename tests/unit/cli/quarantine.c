@@ -1,5 +1,5 @@
-/* quarantine.c - a simulation's envelope or record, put wherever the router reads: refused, even when
- * the key that signed it holds every role. Here, because only cli/ may reach both sides. */
+/* quarantine.c - a simulation's envelope or record, put wherever the router reads: refused, even
+ * when the key that signed it holds every role. Here, because only cli/ may reach both sides. */
 #include "evid/sim/sim.h"
 #include "route/store.h"
 #include "test.h"

@@ -18,7 +18,8 @@ static const char *file(const char *name, const void *p, size_t n)
     return path;
 }
 
-/* Dropped pages come back from the file; memory that is no map, or reaches out of one, is left alone. */
+/* Dropped pages come back from the file; memory that is no map, or reaches out of one, is left
+ * alone. */
 T_CASE(map, drop_keeps_the_bytes)
 {
     enum { N = 1 << 20 };

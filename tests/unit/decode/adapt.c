@@ -121,8 +121,8 @@ T_CASE(adapt, classes)
     T_TRUE(ht_adapt_chance(&a, 4) > 0.9);
 }
 
-/* The promise: however dear the rows and however wrong the guesses, at most 2 % of the time of plain
- * decoding is lost over 256 tokens, and less over more. */
+/* The promise: however dear the rows and however wrong the guesses, at most 2 % of the time of
+ * plain decoding is lost over 256 tokens, and less over more. */
 T_CASE(adapt, losses_are_bounded)
 {
     const double rows[] = {0.05, 0.2, 0.5, 1, 2}, ps[] = {0, 0.05, 0.2};
@@ -178,8 +178,8 @@ T_CASE(adapt, a_good_model_is_used)
     T_CHECK(t.ns < 1000.0 * t.tokens / 1.4, "only %g times as fast", 1000.0 * t.tokens / t.ns);
 }
 
-/* A text that turns from prose to copying: lookup's unused guesses have shown it, so it is used within
- * a few tokens. A model that was bad is tried again and found better. */
+/* A text that turns from prose to copying: lookup's unused guesses have shown it, so it is used
+ * within a few tokens. A model that was bad is tried again and found better. */
 T_CASE(adapt, comes_back)
 {
     const world prose = {.row = 0.3, .draft = 0.2, .p = 0.02};

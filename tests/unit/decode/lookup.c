@@ -1,5 +1,5 @@
-/* lookup.c - drafts from the sequence's own past, against the definition: of the longest indexed run
- * that stood there before, the latest place. */
+/* lookup.c - drafts from the sequence's own past, against the definition: of the longest indexed
+ * run that stood there before, the latest place. */
 #include "decode/lookup.h"
 #include "core/arena.h"
 #include "test.h"

@@ -293,7 +293,7 @@ T_CASE(sim, dag_schedule_and_bound)
     ht_arena_free(a);
 }
 
-/* ---- signatures and the quarantine ------------------------------------------------------------- */
+/* ---- signatures and the quarantine ---------------------------------------------------------- */
 
 enum { NOW = 1800000000 };
 typedef struct {

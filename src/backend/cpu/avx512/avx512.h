@@ -6,5 +6,5 @@
 /* Enter the products of a group of types. */
 void cpu__mul_plain_avx512(cpu_kern *), cpu__mul_quant_avx512(cpu_kern *),
                            cpu__mul_super_avx512(cpu_kern *);
-void cpu__q8_vnni(cpu_kern *);       /* int8 products of all quantised types; HT_CPU_VNNI           */
+void cpu__q8_vnni(cpu_kern *); /* int8 products of all quantised types; HT_CPU_VNNI */
 #endif

@@ -1,6 +1,6 @@
-/* vnni.c - --act q8 on AVX-512 VNNI: vpdpbusd multiplies four unsigned bytes of a lane by four signed ones
- * and adds them to 32 bits exactly, so levels stay unsigned and their offset (128, 8, 32) is taken off
- * with the sum of the activations. The same bits as generic C. */
+/* vnni.c - --act q8 on AVX-512 VNNI: vpdpbusd multiplies four unsigned bytes of a lane by four
+ * signed ones and adds them to 32 bits exactly, so levels stay unsigned and their offset (128,
+ * 8, 32) is taken off with the sum of the activations. The same bits as generic C. */
 #include "backend/cpu/avx512/avx512.h"
 #include <immintrin.h>
 #include <string.h>
