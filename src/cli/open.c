@@ -42,13 +42,11 @@ static bool find_default_model(char out[CLI_PATH])
 /* The same, named from the current folder when it lies below it: what a user would type. */
 static bool default_model(char out[CLI_PATH])
 {
+    _Static_assert(CLI_PATH >= PATH_MAX, "realpath() writes up to PATH_MAX bytes");
     char here[CLI_PATH], found[CLI_PATH];
     if (!find_default_model(found)) return false;
     /* "build/../models" is not what anybody would type. */
-    char *plain = realpath(found, NULL);
-    int len = snprintf(out, CLI_PATH, "%s", plain ? plain : found);
-    free(plain);
-    if (len < 0 || len >= CLI_PATH) return false;
+    if (!realpath(found, out)) memcpy(out, found, sizeof found);
     size_t n = getcwd(here, sizeof here) ? strlen(here) : 0;
     if (n > 1 && strncmp(out, here, n) == 0 && out[n] == '/')
         memmove(out, out + n + 1, strlen(out + n + 1) + 1);

@@ -184,9 +184,9 @@ static void rows_facts(const ht_json *j, const char *name, ht_buf *b)
     ht_buf_str(b, " GFLOP/s, measured in the same run");
     report__fact_end(b);
     report__fact(b, "Model");
-    report__fmt(b, "%s, %s, sha256 %s", report__str(j, "engine.model.path", "?"),
+    report__fmt(b, "%s, %s, shape sha256 %s", report__str(j, "engine.model.path", "?"),
                 report__str(j, "engine.model.arch", "?"),
-                report__str(j, "engine.model.sha256", "?"));
+                report__str(j, "engine.model.shapeSha256", "?"));
     report__fact_end(b);
     report__fact(b, "Precision");
     report__fmt(b, "contract %s, arithmetic %s, KV %s and %s",

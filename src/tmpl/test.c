@@ -4,7 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#define TEST(name)   static int name(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
+#define TEST(name) static int name(tctx *cx, tval self, const tcall *call, const tval *p, tval *out)
+
 #define ANSWER(expr) ((void)cx, (void)call, (void)p, *out = tmpl__bool(expr), 0)
 
 TEST(t_defined)

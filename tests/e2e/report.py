@@ -186,7 +186,7 @@ def of_files(t):
     d = doc('bench', TALE, '-p', 8, '-n', 4, '-r', 2, '--json')
     json.dump(d, open(bench, 'w'))
     p = report(bench, t)
-    for fact in ('pp8', 'tg4', os.path.basename(TALE), d['engine']['model']['sha256'], 'arithmetic f32'):
+    for fact in ('pp8', 'tg4', os.path.basename(TALE), d['engine']['model']['shapeSha256'], 'arithmetic f32'):
         check(p and fact in p.text, 'the benchmark says "%s"' % fact)
     for source, data, text in (('x.json', b'{"schema":"hetero/verdict/1"}', 'UNKNOWN_TYPE'), ('y.json', b'{', 'line 1')):
         path = os.path.join(t, source)

@@ -1,5 +1,5 @@
 /* trained.c - trained models on every backend: tale-9m (in the tree) against exact float64 results,
- * and SmolLM2-135M-Instruct in Q4_1 (path in HETERO_SMOLLM2; not in the tree) against an
+ * and SmolLM2-135M-Instruct in Q4_1 (path in SMOLLM2_GGUF; not in the tree) against an
  * independent float64 evaluation of the stored weights. */
 #include "drive.h"
 
@@ -131,8 +131,8 @@ T_CASE_SECONDS(trained, tale_9m_f16_kv, 120)
 
 T_CASE_SECONDS(trained, smollm2_135m_q4_1, 1200)
 {
-    const char *model = getenv("HETERO_SMOLLM2");
-    if (!model) T_SKIP("HETERO_SMOLLM2 does not name SmolLM2-135M-Instruct.Q4_1.gguf");
+    const char *model = getenv("SMOLLM2_GGUF");
+    if (!model) T_SKIP("SMOLLM2_GGUF does not name SmolLM2-135M-Instruct.Q4_1.gguf");
     plan_of p = {
         model, t_shared("golden/smollm2-135m-q4_1-f32.json"), "logprobs_prompt", 1e-3, HT_KV_F32,
         50};
