@@ -142,10 +142,12 @@ HT_MUST_USE int ht_engine_explain(const ht_engine *, uint32_t n_prompt, uint32_t
                                   ht_err *);
 /* Check this engine against the oracle in this process, on its own model: the phases' engines
  * against `ref` over a short prompt and a few decoded tokens, and against themselves under other
- * chunkings. Correctness only, no times. *json (may be NULL):
+ * chunkings. Correctness only, no times. progress (NULL: none) is called after every chunk, on ref
+ * after every row, and may cancel. *json (may be NULL):
  * {"ok":bool,"checks":[{"name","ok","detail"}...]}. A check that fails is HT_EGATE with the JSON
  * still filled in. */
-HT_MUST_USE int ht_engine_qualify_reference(ht_engine *, char **json, ht_err *);
+HT_MUST_USE int ht_engine_qualify_reference(ht_engine *, ht_progress_fn progress, void *user,
+                                            char **json, ht_err *);
 /* The engines of this build and what each can do on this machine, without a model. JSON:
  * {"engines":[{"name","available":bool,"why","describe":{...}}...]}. */
 HT_MUST_USE int ht_engines_describe(char **json, ht_err *);
@@ -169,14 +171,63 @@ void ht_sampling_init(ht_sampling *);
 /* The chain that takes effect, in order, as text ("penalties(64) -> top_k(40) -> ..."). */
 HT_MUST_USE int ht_sampling_describe(const ht_sampling *, char **text, ht_err *);
 
+/* ---- constrained output: JSON, JSON Schema and GBNF ------------------------------------------ */
+/* A grammar is a pushdown automaton over bytes. Walked along the bytes of every token it says which
+ * tokens may come next. What it does not understand it refuses: HT_EUNSUPPORTED names the JSON
+ * pointer (schema) or the line and column (GBNF). docs/grammar.md lists what is understood. */
+typedef struct ht_lexicon ht_lexicon; /* a vocabulary by its bytes; immutable, any thread         */
+/* n_logits: width of the model's logits, 0: the vocabulary's size. The vocabulary must outlive the
+ * lexicon. */
+HT_MUST_USE int ht_lexicon_open(ht_lexicon **, const ht_vocab *, uint32_t n_logits, ht_err *);
+void ht_lexicon_close(ht_lexicon *);
+enum ht_grammar_kind {
+    HT_GRAMMAR_JSON = 1,  /* any JSON object (JSON mode); text is not read                        */
+    HT_GRAMMAR_SCHEMA,    /* text is a JSON Schema                                                */
+    HT_GRAMMAR_GBNF       /* text is a grammar whose start is `root`                              */
+};
+/* A grammar and its matchers share what they have worked out: one thread at a time for all of
+ * them. lexicon NULL: for texts only, no tokens; else it must outlive the grammar. */
+typedef struct ht_grammar ht_grammar;
+HT_MUST_USE int ht_grammar_open(ht_grammar **, const ht_lexicon *, int kind, const char *text,
+                                size_t len, ht_err *);
+void ht_grammar_close(ht_grammar *); /* after its matchers */
+/* 0 when the whole text belongs to the language; HT_EFORMAT tells where it leaves it. */
+HT_MUST_USE int ht_grammar_check(ht_grammar *, const char *text, size_t len, ht_err *);
+typedef struct ht_matcher ht_matcher; /* one walk through a grammar                               */
+HT_MUST_USE int ht_matcher_new(ht_matcher **, ht_grammar *, ht_err *);
+void ht_matcher_free(ht_matcher *);
+void ht_matcher_reset(ht_matcher *);
+/* Walk on; HT_EFORMAT when the grammar forbids it, and the walk stays where it was. An
+ * end-of-generation token is taken where the text may end. */
+HT_MUST_USE int ht_matcher_accept(ht_matcher *, int32_t id, ht_err *);
+HT_MUST_USE int ht_matcher_accept_text(ht_matcher *, const char *text, size_t len, ht_err *);
+/* Which tokens may come next: bit id%32 of word id/32, (n_logits+31)/32 words, borrowed until the
+ * next call on the grammar or a matcher of it. Never all zero: end-of-generation tokens are allowed
+ * where the text may end, and HT_EFORMAT says when no token fits. */
+HT_MUST_USE int ht_matcher_mask(ht_matcher *, const uint32_t **bits, ht_err *);
+int ht_matcher_is_complete(const ht_matcher *); /* the text so far is one of the language         */
+int ht_matcher_must_end(ht_matcher *);          /* complete, and no byte may follow               */
+
 /* ---- sessions -------------------------------------------------------------------------------- */
 enum ht_finish { HT_FINISH_NONE, HT_FINISH_STOP, HT_FINISH_EOG, HT_FINISH_LENGTH,
                  HT_FINISH_CANCEL };
+typedef struct ht_top { int32_t id; float logprob; } ht_top;
 typedef struct ht_token_event {
     int32_t id; uint32_t pos;        /* id -1: no token, the tail of the text that was held back */
     const char *text; size_t len;    /* bytes now safe to show: whole code points, no stop prefix */
     float logprob;                   /* natural log, of the distribution before sampling */
+    const ht_top *top; size_t n_top; /* the likeliest tokens of that distribution, best first */
 } ht_token_event;
+/* What the next token may be: a grammar, seen from the sampler. Called for the token that is about
+ * to be drawn and after each one that was kept, in order; a guess is never shown to it. */
+typedef struct ht_constraint {
+    /* Set the bit of every id that may come next (id i: bit i%64 of word i/64; all clear before),
+     * those that end a generation where it may end. 0: so; 1: anything may come; negative code: the
+     * generation fails with *err. No bit set: the text is complete, finish "eos". */
+    int (*allowed)(void *user, uint64_t *bits, uint32_t n_vocab, ht_err *err);
+    int (*accept)(void *user, int32_t id, ht_err *err); /* non-zero: fails likewise */
+    void *user;
+} ht_constraint;
 /* Guessing ahead, without loss: the tokens, log-probabilities and the end are those of a plain
  * generation, whatever is guessed. Guesses are verified several rows a run; how many, and whether
  * at all, follows from the measured gain. */
@@ -199,12 +250,21 @@ typedef struct ht_gen_params {
     ht_progress_fn on_prefill;       /* tokens of the prompt done */
     void *user;
     const ht_speculation *speculation; /* NULL: none */
+    const ht_constraint *constraint; /* NULL: none; called from where on_token is */
+    uint32_t n_top;                  /* entries of ht_token_event.top; at most 64 */
+    int hash_logits;                 /* fill logits_sha256 of the result */
 } ht_gen_params;
 typedef struct ht_gen_result {       /* zero it before; ht_gen_result_done() frees */
     char *text; size_t len;
     int32_t *ids; size_t n_ids;
     int finish;                      /* enum ht_finish */
+    uint32_t n_prompt, n_kept;       /* tokens of the prompt; of those, held before the call */
+    uint64_t prompt_ns, decode_ns;   /* wall time of the steps that ran either */
+    uint64_t drafted, accepted;      /* guesses, and of those the right ones */
+    char logits_sha256[65];          /* of the f32 rows the tokens were drawn from, in order; "" */
 } ht_gen_result;
+/* new, fork, truncate: HT_EBUSY while a session of the engine runs (in another thread, or in a
+ * callback of this one). free: the same is a mistake of the caller. */
 HT_MUST_USE int ht_session_new(ht_session **, ht_engine *, ht_err *);
 void ht_session_free(ht_session *);
 uint32_t ht_session_len(const ht_session *);           /* positions held                          */
@@ -214,9 +274,36 @@ HT_MUST_USE int ht_session_fork(ht_session **, const ht_session *, ht_err *);
  * common prefix is kept, the rest truncated and recomputed. */
 HT_MUST_USE int ht_session_generate(ht_session *, const int32_t *ids, size_t n,
                                     const ht_gen_params *, ht_gen_result *, ht_err *);
+/* Generations that share passes over the weights. Each has a session of its own and is what
+ * ht_session_generate makes of the same arguments, to the last bit, whatever else is in the batch
+ * and in whatever pieces its prompt is run. One thread drives an engine's generations. */
+typedef struct ht_gen ht_gen;
+enum ht_gen_state { HT_GEN_PROMPT, HT_GEN_DECODE, HT_GEN_DONE };
+/* params: read now, except for callbacks, their user, the constraint and the draft session, which
+ * must last until ht_gen_free. HT_EBUSY when the session is in a generation already. */
+HT_MUST_USE int ht_gen_new(ht_gen **, ht_session *, const int32_t *ids, size_t n,
+                           const ht_gen_params *, ht_err *);
+void ht_gen_free(ht_gen *);          /* NULL allowed; the session keeps what was run             */
+int ht_gen_state(const ht_gen *);
+uint32_t ht_gen_prompt_left(const ht_gen *); /* tokens of the prompt still to be run              */
+typedef struct ht_step_info {        /* what a step did                                           */
+    uint32_t passes;                 /* over the weights                                          */
+    uint32_t prompt_rows, decode_rows, tokens; /* rows of prompts; rows of others; tokens kept    */
+    uint64_t keys;                   /* sum over the rows of the positions each one attended to   */
+    uint64_t ns;
+} ht_step_info;
+/* Advance every generation of the list: one step for those that decode, and for the prompts, in the
+ * order of the list, prompt_rows rows together at most (0: the engine's chunk). All of it is one
+ * pass where the engine can. A generation that ends, is cancelled or fails is HT_GEN_DONE
+ * afterwards, the others are not touched by it. info may be NULL. */
+HT_MUST_USE int ht_engine_step(ht_engine *, ht_gen *const *gens, size_t n, uint32_t prompt_rows,
+                               ht_step_info *info, ht_err *);
+/* Of a generation that is done: its result, once, or the error that ended it. */
+HT_MUST_USE int ht_gen_take(ht_gen *, ht_gen_result *, ht_err *);
 /* Evaluate ids from the session's current end. Logits are asked for by an ascending list of indices
  * into ids (want NULL: none when n_want is 0, else all) and delivered in that order; non-zero from
- * the function stops the call with HT_ECANCELLED. */
+ * the function stops the call with HT_ECANCELLED. After an error the session holds the chunks that
+ * were run before it: ht_session_len() says how far, ht_session_truncate() goes back. */
 typedef int (*ht_logits_fn)(void *user, uint32_t index, const float *logits, uint32_t n_vocab);
 HT_MUST_USE int ht_session_eval(ht_session *, const int32_t *ids, size_t n, const uint32_t *want,
                                 size_t n_want, ht_logits_fn, void *user, ht_err *);
