@@ -125,6 +125,7 @@ typedef struct ht_engine_params {
     const char *isa;                /* NULL: best; else cap: "generic", "avx2", "avx512"          */
     uint32_t ctx;                   /* positions per session; 0: min(model, what fits)            */
     uint32_t max_sessions;          /* 0: 1                                                       */
+    uint64_t kv_positions;          /* all sessions together; 0: max_sessions times ctx           */
     uint32_t ubatch;                /* prefill chunk in rows; 0: default                          */
     int threads;                    /* 0: affinity, quota and physical cores decide               */
     int verify;                     /* hash the pack even if it is trusted already                */
@@ -135,6 +136,11 @@ void ht_engine_close(ht_engine *);          /* after its sessions               
 const ht_vocab *ht_engine_vocab(const ht_engine *);    /* borrowed                              */
 const char *ht_engine_template(const ht_engine *);     /* borrowed; NULL when the model has none */
 uint32_t ht_engine_ctx(const ht_engine *);
+uint32_t ht_engine_n_logits(const ht_engine *); /* a model's vocabulary may be padded beyond text */
+/* Pages of the KV pool, HT_PAGE_POSITIONS positions each, and how many are free. A session holds a
+ * page for every HT_PAGE_POSITIONS of its positions, shared with the session it was forked from. */
+enum { HT_PAGE_POSITIONS = 32 };
+void ht_engine_pages(const ht_engine *, uint32_t *total, uint32_t *free_pages);
 /* What is loaded and where: model, contract, threads and why, memory, kernels chosen. JSON. */
 HT_MUST_USE int ht_engine_info(const ht_engine *, char **json, ht_err *);
 /* Tape, cover, bytes, dispatches and barriers per phase (prefill of n_prompt, decode at depth). */
@@ -221,10 +227,10 @@ typedef struct ht_token_event {
 /* What the next token may be: a grammar, seen from the sampler. Called for the token that is about
  * to be drawn and after each one that was kept, in order; a guess is never shown to it. */
 typedef struct ht_constraint {
-    /* Set the bit of every id that may come next (id i: bit i%64 of word i/64; all clear before),
-     * those that end a generation where it may end. 0: so; 1: anything may come; negative code: the
-     * generation fails with *err. No bit set: the text is complete, finish "eos". */
-    int (*allowed)(void *user, uint64_t *bits, uint32_t n_vocab, ht_err *err);
+    /* *bits: bit id%32 of word id/32 for every id that may come next, those that end a generation
+     * where it may end; borrowed until the next call. Left NULL: anything may come. Negative code:
+     * the generation fails with *err. */
+    int (*allowed)(void *user, const uint32_t **bits, ht_err *err);
     int (*accept)(void *user, int32_t id, ht_err *err); /* non-zero: fails likewise */
     void *user;
 } ht_constraint;
@@ -316,6 +322,27 @@ void ht_cancel(ht_session *);
  * "prefill"|"decode","decision","reason","segments":[{"engine","cover","planned","executed",
  * "tokens","ns","bytes","flops","dispatches","hostCopyBytes",...}]}],...} */
 HT_MUST_USE int ht_session_receipt(const ht_session *, char **json, ht_err *);
+/* A log that keeps receipts: each names the digest of the one before, and the end is signed from
+ * time to time (docs/evidence.md, "Receipts"). Hashes only, no text. Any number of processes may
+ * write to one folder; a handle is used by one thread at a time. */
+typedef struct ht_receipts ht_receipts;
+typedef struct ht_receipts_params {
+    const char *dir;      /* the log's folder, made when missing                                 */
+    const char *key;      /* private key file with the role receipt; NULL: chained, not signed   */
+    uint32_t batch;       /* receipts to a signature; 0: 64                                      */
+    uint32_t seconds;     /* and while receipts come at least so often; 0: 60                    */
+} ht_receipts_params;
+/* HT_EGATE: the log ends before what was signed of it; nothing is added to such a one. */
+HT_MUST_USE int ht_receipts_open(ht_receipts **, const ht_receipts_params *, ht_err *);
+/* Append the receipt of the session's last call, also of one that failed. request_sha256 and
+ * stream_sha256: 64 hex digits of what came in and went out, as the caller saw the bytes; NULL: not
+ * known. *seq (NULL allowed): its number; *json (NULL allowed): the line as it stands in the log. */
+HT_MUST_USE int ht_receipts_add(ht_receipts *, const ht_session *, const char *request_sha256,
+                                const char *stream_sha256, uint64_t *seq, char **json, ht_err *);
+/* The line with this number, whichever process wrote it; HT_EARG when there is none. */
+HT_MUST_USE int ht_receipts_get(ht_receipts *, uint64_t seq, char **json, ht_err *);
+HT_MUST_USE int ht_receipts_sign(ht_receipts *, ht_err *);    /* now; nothing new: nothing done  */
+void ht_receipts_close(ht_receipts *);   /* signs what is not signed yet; NULL is allowed        */
 void ht_gen_result_done(ht_gen_result *);
 const char *ht_finish_name(int finish);  /* "stop", "eos", "length", "cancelled", "none"; static */
 

@@ -8,12 +8,16 @@
 #include <string.h>
 
 enum { Q_PROMPT = 16, Q_DECODE = 4, Q_ROWS = Q_PROMPT + Q_DECODE };
+enum { Q_PASSES = 4 }; /* ref, the engine whole, in chunks of 1 and of 7 */
 
 typedef struct {
     ht_engine *e;        /* under test                                                          */
     ht_engine oracle;    /* the same model on ref, with a small pool and plans of its own        */
     int32_t ids[Q_ROWS]; /* prompt, then ref's greedy continuation                              */
     uint32_t n_prompt;
+    ht_progress_fn progress; /* NULL: none */
+    void *user;
+    uint64_t done; /* rows run so far, of Q_PASSES times the sequence */
     float *want, *got; /* [Q_ROWS, vocab] logits of ref and of the engine                     */
     ht_jw *w;
     bool ok;
@@ -64,6 +68,12 @@ static int run_all(ht_engine *e, qual *q, uint32_t chunk, bool greedy, float *ou
                       s->want, rows, &logits, err);
         if (!rc) memcpy(out + (size_t)at * vocab, logits, (size_t)rows * vocab * sizeof *out);
         at += rows;
+        q->done += rows;
+        if (!rc && q->progress &&
+            q->progress(q->user, "checking against ref, tokens", q->done,
+                        (uint64_t)Q_PASSES * (q->n_prompt + Q_DECODE)))
+            rc = HT_FAIL(err, HT_ECANCELLED, "reference qualification was stopped after %llu rows",
+                         (unsigned long long)q->done);
     }
     api__session_drop(s);
     return rc;
@@ -126,7 +136,8 @@ static int compare_chunks(qual *q, uint32_t chunk, ht_err *err)
 
 static int run_checks(qual *q, ht_err *err)
 {
-    HT_TRY(run_all(&q->oracle, q, q->n_prompt, true, q->want, err));
+    /* Row by row: ref gives the same numbers in any chunk, and each row is a chance to stop. */
+    HT_TRY(run_all(&q->oracle, q, 1, true, q->want, err));
     HT_TRY(run_all(q->e, q, q->n_prompt, false, q->got, err));
     compare(q, "prefill", q->e->phase[API_PREFILL].unit->be->name, 0, q->n_prompt);
     compare(q, "decode", q->e->phase[API_DECODE].unit->be->name, q->n_prompt,
@@ -218,7 +229,8 @@ static int qualify(qual *q, ht_err *err)
     return run_checks(q, err);
 }
 
-int ht_engine_qualify_reference(ht_engine *e, char **json, ht_err *err)
+int ht_engine_qualify_reference(ht_engine *e, ht_progress_fn progress, void *user, char **json,
+                                ht_err *err)
 {
     if (!e) return HT_FAIL(err, HT_EARG, "ht_engine_qualify_reference: no engine");
     if (json) *json = NULL;
@@ -227,7 +239,7 @@ int ht_engine_qualify_reference(ht_engine *e, char **json, ht_err *err)
     ht_jw w;
     ht_buf_init(&b, 0);
     ht_jw_init(&w, &b, 0);
-    qual q = {.e = e, .w = &w, .ok = true};
+    qual q = {.e = e, .progress = progress, .user = user, .w = &w, .ok = true};
     ht_jw_obj(&w);
     ht_jw_key(&w, "checks");
     ht_jw_arr(&w);

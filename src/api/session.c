@@ -46,10 +46,9 @@ void api__session_drop(ht_session *s)
     ht_arena_free(s->arena);
 }
 
-int ht_session_new(ht_session **out, ht_engine *e, ht_err *err)
+/* Inside the engine: room for one more, counted. */
+static int add(ht_session **out, ht_engine *e, ht_err *err)
 {
-    if (!out || !e) return HT_FAIL(err, HT_EARG, "ht_session_new: out and engine must be given");
-    *out = NULL;
     if (e->n_sessions == e->max_sessions)
         return HT_FAIL(
             err, HT_EFULL,
@@ -59,6 +58,16 @@ int ht_session_new(ht_session **out, ht_engine *e, ht_err *err)
     HT_TRY(api__session_make(out, e, err));
     e->n_sessions++;
     return 0;
+}
+
+int ht_session_new(ht_session **out, ht_engine *e, ht_err *err)
+{
+    if (!out || !e) return HT_FAIL(err, HT_EARG, "ht_session_new: out and engine must be given");
+    *out = NULL;
+    HT_TRY(api__enter(e, err));
+    const int rc = add(out, e, err);
+    api__leave(e);
+    return rc;
 }
 
 void ht_session_free(ht_session *s)
@@ -79,27 +88,38 @@ int ht_session_truncate(ht_session *s, uint32_t len, ht_err *err)
     if (len > ht_seq_len(s->seq))
         return HT_FAIL(err, HT_EARG, "cannot truncate to %u positions: the session holds %u", len,
                        ht_seq_len(s->seq));
-    return ht_seq_truncate(s->seq, len, err);
+    HT_TRY(api__enter(s->e, err));
+    const int rc = ht_seq_truncate(s->seq, len, err);
+    api__leave(s->e);
+    return rc;
+}
+
+static int fork_from(ht_session **out, const ht_session *from, ht_err *err)
+{
+    ht_seq *seq = NULL;
+    HT_TRY(ht_seq_fork(&seq, from->seq, err));
+    const int rc = add(out, from->e, err);
+    if (rc) {
+        ht_seq_free(seq);
+        return rc;
+    }
+    ht_session *s = *out;
+    ht_seq_free(s->seq);
+    s->seq = seq;
+    s->rope_long = from->rope_long;
+    memcpy(s->hist, from->hist, ht_seq_len(seq) * sizeof *s->hist);
+    return 0;
 }
 
 int ht_session_fork(ht_session **out, const ht_session *from, ht_err *err)
 {
     if (!out || !from)
         return HT_FAIL(err, HT_EARG, "ht_session_fork: out and session must be given");
-    HT_TRY(ht_session_new(out, from->e, err));
-    ht_session *s = *out;
-    ht_seq *seq = NULL;
-    int rc = ht_seq_fork(&seq, from->seq, err);
-    if (rc) {
-        ht_session_free(s);
-        *out = NULL;
-        return rc;
-    }
-    ht_seq_free(s->seq);
-    s->seq = seq;
-    s->rope_long = from->rope_long;
-    memcpy(s->hist, from->hist, ht_seq_len(seq) * sizeof *s->hist);
-    return 0;
+    *out = NULL;
+    HT_TRY(api__enter(from->e, err));
+    const int rc = fork_from(out, from, err);
+    api__leave(from->e);
+    return rc;
 }
 
 int api__check_ids(const ht_session *s, const int32_t *ids, size_t n, ht_err *err)

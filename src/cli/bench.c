@@ -381,8 +381,10 @@ static int run(work *w, char **info, ht_err *e)
     HT_TRY(make_rows(w, e));
     HT_TRY(open_engine(w, info, e));
     if (ht_opt_given(c->o, HT_OPT_PRINT_CONFIG)) return cli__print_config(c, w->engine, NULL, e);
+    cli__watch(NULL); /* Ctrl-C reaches the check through its progress */
     cli__say(c, CLI_INFO, "checking the engine against the oracle before timing it");
-    HT_TRY(ht_engine_qualify_reference(w->engine, &w->checks, e));
+    HT_TRY(ht_engine_qualify_reference(w->engine, cli__progress, c, &w->checks, e));
+    cli__progress_end(c);
     HT_TRY(make_ids(w, e));
     HT_TRY(ht_session_new(&w->session, w->engine, e));
     cli__watch(w->session);

@@ -467,7 +467,9 @@ int cli__qualify(cli__ctx *c, ht_err *e)
     if (!ht_opt_on(c->o, HT_OPT_REFERENCE)) return qualify_route(c, e);
     HT_TRY(cli__model(c, true, e));
     HT_TRY(cli__engine_open(c, 0, &engine, e));
-    int rc = ht_engine_qualify_reference(engine, &json, e);
+    cli__watch(NULL); /* Ctrl-C reaches the work through its progress */
+    int rc = ht_engine_qualify_reference(engine, cli__progress, c, &json, e);
+    cli__progress_end(c);
     /* A failed check is an error with its evidence: show both. */
     if (json && (rc == 0 || (rc == HT_EGATE && !c->json))) {
         int shown = cli__out_doc(c, json, rc ? &none : e);

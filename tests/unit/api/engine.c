@@ -123,6 +123,26 @@ T_CASE(engine, lists_engines)
     ht_arena_free(a);
 }
 
+static int third_is_enough(void *user, const char *what, uint64_t done, uint64_t total)
+{
+    int *calls = user;
+    T_TRUE(strstr(what, "ref") && done <= total);
+    return ++*calls == 3;
+}
+
+T_CASE_SECONDS(engine, qualification_can_be_stopped, 120)
+{
+    ht_err err = {0};
+    ht_engine *e = tale(1, 1);
+    char *json = NULL;
+    int calls = 0;
+    T_ERR(ht_engine_qualify_reference(e, third_is_enough, &calls, &json, &err), HT_ECANCELLED, err,
+          "after 3 rows");
+    T_EQ_INT(calls, 3);
+    T_TRUE(!json);
+    ht_engine_close(e);
+}
+
 T_CASE_SECONDS(engine, qualifies_against_ref, 240)
 {
     ht_arena *a = arena();
@@ -130,7 +150,7 @@ T_CASE_SECONDS(engine, qualifies_against_ref, 240)
     ht_engine *e = tale(2, 1);
     ht_session *s = session(e); /* a caller's session does not stand in the way */
     char *json = NULL;
-    T_OK(ht_engine_qualify_reference(e, &json, &err), err);
+    T_OK(ht_engine_qualify_reference(e, NULL, NULL, &json, &err), err);
     const ht_json *j = parse(a, json), *checks = ht_json_get(j, "checks");
     T_TRUE(ht_json_get(j, "ok")->b);
     T_EQ_INT(checks->n, 4);

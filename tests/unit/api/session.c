@@ -116,6 +116,35 @@ T_CASE_SECONDS(session, fork_shares_and_diverges, 120)
     ht_arena_free(ar);
 }
 
+static int meddle(void *user, const ht_token_event *ev)
+{
+    ht_session *s = user, *other = NULL;
+    ht_err err = {0};
+    (void)ev;
+    T_ERR(ht_session_truncate(s, 0, &err), HT_EBUSY, err, "running another session");
+    T_ERR(ht_session_fork(&other, s, &err), HT_EBUSY, err, "running another session");
+    T_TRUE(!other);
+    return 0;
+}
+
+T_CASE_SECONDS(session, busy_while_it_runs, 120)
+{
+    int32_t ids[N];
+    sequence(ids, 5);
+    ht_engine *e = tale(1, 2);
+    ht_session *s = session(e);
+    ht_err err = {0};
+    ht_gen_result r = {0};
+    const ht_gen_params gp = {.max_new = 2, .ignore_eos = 1, .on_token = meddle, .user = s};
+    T_OK(ht_session_generate(s, ids, N, &gp, &r, &err), err);
+    T_EQ_INT(r.n_ids, 2);
+    T_OK(ht_session_truncate(s, 3, &err), err);
+    T_EQ_INT(ht_session_len(s), 3);
+    ht_gen_result_done(&r);
+    ht_session_free(s);
+    ht_engine_close(e);
+}
+
 /* Chunk sizes 1, 7 and whole, and 1 and 2 threads: equal bits at every position, for both
  * arithmetics. */
 T_CASE_SECONDS(session, chunks_and_threads_change_no_bit, 240)
