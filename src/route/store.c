@@ -18,9 +18,9 @@ bool route__exists(const char *dir, const char *path)
     return n > 0 && (size_t)n < sizeof full && lstat(full, &st) == 0;
 }
 
-static int make_dirs(char *full, size_t from, ht_err *e)
+int route__make_dirs(char *full, ht_err *e)
 {
-    for (char *p = full + from; (p = strchr(p, '/')); p++) {
+    for (char *p = full + 1; (p = strchr(p, '/')); p++) {
         *p = 0;
         int rc = mkdir(full, 0755), why = errno;
         if (rc != 0 && why != EEXIST) return HT_FAIL(e, HT_EIO, "%s: %s", full, strerror(why));
@@ -34,7 +34,7 @@ int route__put(const char *dir, const char *path, const void *data, size_t n, ht
     char full[4096], part[4200];
     int k = snprintf(full, sizeof full, "%s/%s", dir, path);
     if (k < 0 || (size_t)k >= sizeof full) return HT_FAIL(e, HT_EARG, "path %s is too long", dir);
-    HT_TRY(make_dirs(full, 1, e));
+    HT_TRY(route__make_dirs(full, e));
     snprintf(part, sizeof part, "%s.%ld", full, (long)getpid());
     FILE *f = fopen(part, "wxe");
     if (!f) return HT_FAIL(e, HT_EIO, "%s: %s", part, strerror(errno));
