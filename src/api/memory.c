@@ -77,11 +77,8 @@ int api__memory_of(const api__phase phase[API_PHASES], const ht_file *f, const h
         const api__unit *u = phase[p].unit;
         ht_footprint fp = {.in_place = out->mapped + owned,
                            .scratch = registers(&m->spec, &bucket[p])};
-        const int rc =
-            u->be->footprint ? u->be->footprint(u->dev, m, tape, n_tape, &bucket[p], &fp) : 0;
-        if (rc)
-            return HT_FAIL(err, rc, "engine %s cannot work out what memory this model takes (%s)",
-                           u->be->name, ht_code_name(rc));
+        if (u->be->footprint)
+            HT_TRY(u->be->footprint(u->dev, m, tape, n_tape, &bucket[p], &fp, err));
         out->scratch += fp.scratch;
         if (p == API_PREFILL || u != phase[API_PREFILL].unit) out->copied += fp.copied;
         if (fp.in_place > in_place) in_place = fp.in_place;

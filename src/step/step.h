@@ -112,7 +112,7 @@ typedef struct ht_backend {            /* "ref", "cpu", "graph", "cuda", ...; co
     /* What load() and a plan of this tape and bucket will take, from shapes alone, before either is
      * done (memory check, inspect). NULL: api/ estimates it. */
     int (*footprint)(const ht_dev *, const ht_model *, const ht_stage *, size_t n,
-                     const ht_bucket *, ht_footprint *);
+                     const ht_bucket *, ht_footprint *, ht_err *);
     void (*plan_free)(ht_plan *);
     void (*close)(ht_dev *);
 } ht_backend;

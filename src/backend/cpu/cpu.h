@@ -134,7 +134,7 @@ extern const ht_span *const cpu__spans[]; /* NULL-terminated */
 int cpu__load(ht_dev *, const ht_model *, ht_err *);
 void cpu__unload(ht_dev *);
 int cpu__footprint(const ht_dev *, const ht_model *, const ht_stage *, size_t, const ht_bucket *,
-                   ht_footprint *);
+                   ht_footprint *, ht_err *);
 /* ---- plan.c ---- */
 int cpu__op(ht_plan *, cpu_fn, const ht_stage *, ht_err *);
 int cpu__plan(ht_plan **, ht_dev *, ht_kv *, const ht_stage *, const ht_cut *, size_t,

@@ -153,9 +153,9 @@ int cpu__load(ht_dev *dev, const ht_model *m, ht_err *e)
 
 /* What load() copies, what stays where the model has it, and a plan's scratch. */
 int cpu__footprint(const ht_dev *dev, const ht_model *m, const ht_stage *tape, size_t n_tape,
-                   const ht_bucket *b, ht_footprint *out)
+                   const ht_bucket *b, ht_footprint *out, ht_err *e)
 {
-    loader l = {0};
+    loader l = {.e = e};
     (void)tape;
     (void)n_tape;
     each_weight(m, count, &l);

@@ -102,7 +102,7 @@ int cuda__sync(ht_dev *, ht_err *);
 int cuda__load(ht_dev *, const ht_model *, ht_err *);
 void cuda__unload(ht_dev *);
 int cuda__footprint(const ht_dev *, const ht_model *, const ht_stage *, size_t, const ht_bucket *,
-                    ht_footprint *);
+                    ht_footprint *, ht_err *);
 /* Type and bytes of a row on the device; -1: no such form. */
 int cuda__type_of(const ht_weight *);
 uint32_t cuda__stride(int type, uint32_t cols);

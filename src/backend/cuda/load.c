@@ -308,7 +308,7 @@ cuda_ptr cuda__vector(const ht_dev *dev, const float *host)
 /* The device's own memory, which the host's check does not hold against the machine's: a plan's
  * scratch counts as copied bytes only where it lies on the host. */
 int cuda__footprint(const ht_dev *dev, const ht_model *m, const ht_stage *tape, size_t n,
-                    const ht_bucket *b, ht_footprint *out)
+                    const ht_bucket *b, ht_footprint *out, ht_err *e)
 {
     (void)dev;
     (void)tape;
@@ -316,7 +316,7 @@ int cuda__footprint(const ht_dev *dev, const ht_model *m, const ht_stage *tape, 
     *out = (ht_footprint){0};
     size_t k = ht_model_names(m, NULL, 0);
     ht_named *list = ht_mem_array(k, sizeof *list);
-    if (!list) return HT_ENOMEM;
+    if (!list) return HT_FAIL(e, HT_ENOMEM, "cuda: list of %zu tensors: out of memory", k);
     (void)ht_model_names(m, list, k);
     for (size_t i = 0; i < k; i++)
         for (const ht_weight *w = list[i].w; w; w = w->alt) out->in_place += w->bytes;

@@ -75,7 +75,7 @@ static int take_memory(ht_plan *p, ht_err *e)
 
 /* ref copies no weight: it reads all of them where the model has them. */
 int ref__footprint(const ht_dev *dev, const ht_model *m, const ht_stage *tape, size_t n_tape,
-                   const ht_bucket *b, ht_footprint *out)
+                   const ht_bucket *b, ht_footprint *out, ht_err *e)
 {
     (void)dev;
     (void)tape;
@@ -85,7 +85,7 @@ int ref__footprint(const ht_dev *dev, const ht_model *m, const ht_stage *tape, s
     take_all(&p, &t);
     size_t n = ht_model_names(m, NULL, 0);
     ht_named *list = ht_mem_array(n, sizeof *list);
-    if (!list) return HT_ENOMEM;
+    if (!list) return HT_FAIL(e, HT_ENOMEM, "ref: list of %zu tensors: out of memory", n);
     (void)ht_model_names(m, list, n);
     *out = (ht_footprint){.scratch = t.bytes};
     for (size_t i = 0; i < n; i++) {

@@ -82,7 +82,7 @@ void ref__head(ht_plan *, const ht_stage *);
 int ref__plan(ht_plan **, ht_dev *, ht_kv *, const ht_stage *, const ht_cut *, size_t,
               const ht_bucket *, ht_err *);
 int ref__footprint(const ht_dev *, const ht_model *, const ht_stage *, size_t, const ht_bucket *,
-                   ht_footprint *);
+                   ht_footprint *, ht_err *);
 int ref__reg(ht_plan *, int reg, void **ptr, size_t *bytes, ht_err *);
 int ref__run(ht_plan *, const ht_batch *, ht_err *);
 int ref__wait(ht_plan *, const float **logits, ht_err *);

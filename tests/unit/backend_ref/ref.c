@@ -355,7 +355,7 @@ T_CASE(ref, footprint_and_allocation_failures)
     ht_err e = {0};
     ht_plan *p;
     size_t n = ht_tape(&w->m, tape, 5 * L + 3);
-    T_EQ_INT(ht_backend_ref.footprint(w->dev, &w->m, tape, n, &whole, &fp), 0);
+    T_EQ_INT(ht_backend_ref.footprint(w->dev, &w->m, tape, n, &whole, &fp, &e), 0);
     T_EQ_INT(fp.copied, 0);
     T_CHECK(fp.scratch > 100 * VOCAB * 4 && fp.scratch < 1 << 20, "%llu",
             (unsigned long long)fp.scratch);
