@@ -23,6 +23,9 @@ struct ht_pool {
     size_t block_bytes;
     page_class cls[HT_KV_CLASSES];
     uint64_t copied_bytes;
+    kv__on_full_fn on_full; /* NULL: nobody has pages to give back */
+    void *on_full_user;
+    kv__raw *raw; /* NULL: no packed types */
 };
 
 /* Bytes of one plane; false on overflow. */
@@ -207,7 +210,18 @@ void ht_pool_size(uint32_t ctx, uint32_t n_seqs, uint32_t window, uint32_t ubatc
     n_pages[HT_KV_WINDOW] = (uint32_t)(w < most ? w : most);
 }
 
-/* ---- lent to seq.c -------------------------------------------------------------------------- */
+/* ---- lent to the other files of this directory -------------------------------------------------------------------------- */
+
+void kv__on_full(ht_pool *o, kv__on_full_fn fn, void *user)
+{
+    o->on_full = fn;
+    o->on_full_user = user;
+}
+
+void kv__ask(ht_pool *o, int kv_class, uint32_t want)
+{
+    if (o->on_full && o->cls[kv_class].n_free < want) o->on_full(o->on_full_user, kv_class, want);
+}
 
 bool kv__class_used(const ht_pool *o, int kv_class)
 {

@@ -20,3 +20,17 @@ uint32_t kv__refs(const ht_pool *, int kv_class, uint32_t page);
  * bytes. */
 int kv__copy(ht_pool *, int kv_class, uint32_t dst, uint32_t src, ht_err *);
 #endif
+
+/* Whom to ask for pages when the pool runs short: fn gives back what it can until `want` pages of
+ * the class are free. One at most; NULL: nobody. */
+typedef void (*kv__on_full_fn)(void *user, int kv_class, uint32_t want);
+void kv__on_full(ht_pool *, kv__on_full_fn fn, void *user);
+void kv__ask(ht_pool *, int kv_class, uint32_t want);
+
+/* ---- seq.c ---- */
+/* Entries of the windowed class that no row at position `len` or later reads. */
+uint32_t kv__dead_pages(const ht_pool *, uint32_t len);
+/* Give an empty sequence the first n_pages pages, shared; page[class] has HT_NOPAGE for those it
+ * does not need. Not for packed types. HT_EARG: not empty, or they do not fit. */
+HT_MUST_USE int kv__seq_adopt(ht_seq *, const uint32_t *const page[HT_KV_CLASSES], uint32_t n_pages,
+                              ht_err *);

@@ -17,9 +17,8 @@ static uint32_t pages_for(uint32_t len)
     return len / HT_PAGE + (len % HT_PAGE != 0);
 }
 
-/* Entries of the windowed class that no row at position `len` or later reads: row p reads keys from
- * p + 1 - window on. */
-static uint32_t dead_pages(const ht_seq *s, uint32_t len)
+/* Row p reads keys from p + 1 - window on. */
+uint32_t kv__dead_pages(const ht_pool *pool, uint32_t len)
 {
     uint32_t w = kv__window(s->pool);
     return w && len + 1 > w ? (len + 1 - w) / HT_PAGE : 0;
@@ -83,7 +82,7 @@ static need need_of(const ht_seq *s, int c, uint32_t n)
     for (uint32_t i = r.first; i <= r.last; i++) r.fresh += t[i] == HT_NOPAGE;
     r.cow = t[r.first] != HT_NOPAGE && kv__refs(s->pool, c, t[r.first]) > 1;
     if (c == HT_KV_WINDOW) {
-        r.dead = dead_pages(s, s->len);
+        r.dead = kv__dead_pages(s->pool, s->len);
         for (uint32_t i = s->live; i < r.dead; i++)
             r.freed += t[i] != HT_NOPAGE && kv__refs(s->pool, c, t[i]) == 1;
     }
@@ -154,7 +153,7 @@ int ht_seq_truncate(ht_seq *s, uint32_t len, ht_err *e)
 {
     if (len > s->len)
         return HT_FAIL(e, HT_EARG, "truncate to %u: the sequence holds %u positions", len, s->len);
-    if (len > 0 && kv__class_used(s->pool, HT_KV_WINDOW) && dead_pages(s, len) < s->live)
+    if (len > 0 && kv__class_used(s->pool, HT_KV_WINDOW) && kv__dead_pages(s->pool, len) < s->live)
         return HT_FAIL(
             e, HT_EUNSUPPORTED,
             "cannot go back to position %u: keys before %u have left the attention window "
@@ -177,6 +176,8 @@ int ht_seq_fork(ht_seq **out, const ht_seq *src, ht_err *e)
     for (int c = 0; c < HT_KV_CLASSES; c++) {
         for (uint32_t i = 0; i < pages_for(src->len); i++) {
             uint32_t page = src->table[c][i];
+        kv__ask(s->pool, c, r[c].fresh + r[c].cow);
+        r[c] = need_of(s, c, n); /* a page that was shared may be this sequence's own now */
             if (page == HT_NOPAGE) continue;
             s->table[c][i] = page;
             kv__share(s->pool, c, page);
@@ -195,3 +196,21 @@ uint32_t ht_seq_n_table(const ht_seq *s)
 {
     return s->n_table;
 }
+int kv__seq_adopt(ht_seq *s, const uint32_t *const page[HT_KV_CLASSES], uint32_t n_pages, ht_err *e)
+{
+    if (s->len || n_pages > s->ctx_max / HT_PAGE)
+        return HT_FAIL(e, HT_EARG, "a sequence of %u of %u positions cannot take over %u pages",
+                       s->len, s->ctx_max, n_pages);
+    for (int c = 0; c < HT_KV_CLASSES; c++) drop(s, c, 0, s->n_table);
+    s->len = n_pages * HT_PAGE;
+    s->live = kv__dead_pages(s->pool, s->len);
+    for (int c = 0; c < HT_KV_CLASSES; c++) {
+        for (uint32_t i = c == HT_KV_WINDOW ? s->live : 0; i < n_pages; i++) {
+            if (page[c][i] == HT_NOPAGE) continue;
+            s->table[c][i] = page[c][i];
+            kv__share(s->pool, c, page[c][i]);
+        }
+    }
+    return 0;
+}
+
