@@ -30,6 +30,7 @@ static const char *const reason_names[HT_REASONS] = {"OK",
                                                      "MEMORY",
                                                      "NO_EDGE",
                                                      "MARGIN",
+                                                     "COSTLIER",
                                                      "NEGATIVE",
                                                      "NO_ENGINE",
                                                      "NOT_QUALIFIED"};
@@ -151,15 +152,32 @@ typedef struct {
     size_t n_edges;
 } context;
 
-/* Price of handing n_prompt positions from one engine to another; UINT64_MAX: no edge,
- * infeasible. */
+/* An edge counts for the model, binary and machine it was measured with. */
+static bool edge_fits(const ht_route_edge *x, const ht_route_request *q)
+{
+    const ht_scope *want = &q->want[HT_DECODE];
+    if (!x->scope) return true;
+    return x->scope->model_sha && want->model_sha && want->binary_sha && want->class_sha &&
+           strcmp(x->scope->model_sha, want->model_sha) == 0 &&
+           strcmp(x->scope->binary_sha, want->binary_sha) == 0 &&
+           strcmp(x->scope->class_sha, want->class_sha) == 0;
+}
+
+/* Price of handing n_prompt positions from one backend to another, the dearest that was measured;
+ * UINT64_MAX: no edge, infeasible. */
 static uint64_t handoff(const context *c, const char *from, const char *to)
 {
+    uint64_t dearest = 0;
+    bool known = false;
     if (strcmp(from, to) == 0) return 0;
-    for (size_t i = 0; i < c->n_edges; i++)
-        if (strcmp(c->edge[i].from, from) == 0 && strcmp(c->edge[i].to, to) == 0)
-            return add_sat(mul_sat(c->edge[i].ns_per_token, c->q->n_prompt), c->edge[i].fixed_ns);
-    return UINT64_MAX;
+    for (size_t i = 0; i < c->n_edges; i++) {
+        const ht_route_edge *x = &c->edge[i];
+        if (strcmp(x->from, from) != 0 || strcmp(x->to, to) != 0 || !edge_fits(x, c->q)) continue;
+        const uint64_t ns = add_sat(mul_sat(x->ns_per_token, c->q->n_prompt), x->fixed_ns);
+        if (!known || ns > dearest) dearest = ns;
+        known = true;
+    }
+    return known ? dearest : UINT64_MAX;
 }
 
 static uint64_t times(const context *c, int phase)
@@ -177,11 +195,11 @@ static uint64_t entry_cost(const context *c, const ht_route_entry *t)
 /* The reference against the same pair: a phase without evidence costs both sides the same, so it is
  * left out of the comparison. */
 typedef struct {
-    uint64_t cost, ref;
+    uint64_t cost, ref, edge;
 } pair_cost;
 static pair_cost price(const context *c, const ht_route_entry *p, const ht_route_entry *d)
 {
-    pair_cost r = {0, 0};
+    pair_cost r = {0};
     const ht_route_entry *both[HT_PHASES] = {p, d};
     for (int i = 0; i < HT_PHASES; i++) {
         if (!both[i]) continue;
@@ -190,22 +208,38 @@ static pair_cost price(const context *c, const ht_route_entry *p, const ht_route
     }
     const char *from = p ? p->scope.backend : c->q->reference;
     const char *to = d ? d->scope.backend : c->q->reference;
-    r.cost = add_sat(r.cost, handoff(c, from, to));
+    r.edge = handoff(c, from, to);
+    r.cost = add_sat(r.cost, r.edge);
     return r;
 }
+
+__extension__ typedef __int128 wide;
 
 /* cost * min_gain <= ref * 10^6 without overflow: the gain reaches the margin. */
 static bool gains(pair_cost r, uint64_t min_gain_ppm)
 {
-    __extension__ typedef unsigned __int128 wide;
-    return r.cost != UINT64_MAX && (wide)r.cost * min_gain_ppm <= (wide)r.ref * 1000000;
+    return r.cost != UINT64_MAX && (wide)r.cost * (wide)min_gain_ppm <= (wide)r.ref * 1000000;
+}
+
+/* What a pair saves against the reference on the phases it replaces; below zero only under
+ * a fixture policy that admits a loss. */
+static wide saving(pair_cost r)
+{
+    return (wide)r.ref - (wide)r.cost;
 }
 
 static int by_scope(const void *x, const void *y)
 {
     const ht_considered *a = x, *b = y;
     int c = strcmp(a->scope_sha, b->scope_sha);
+    if (!c) c = strcmp(a->bundle_id, b->bundle_id);
     return c ? c : (a->reason > b->reason) - (a->reason < b->reason);
+}
+
+static int entry_order(const ht_route_entry *x, const ht_route_entry *y)
+{
+    int c = strcmp(x ? x->scope_sha : "", y ? y->scope_sha : "");
+    return c ? c : strcmp(x ? x->bundle_id : "", y ? y->bundle_id : "");
 }
 
 /* Of two admissible pairs with equal saving the one with the smaller digests wins, so that the
@@ -213,33 +247,61 @@ static int by_scope(const void *x, const void *y)
 static int pair_order(const ht_route_entry *p1, const ht_route_entry *d1, const ht_route_entry *p2,
                       const ht_route_entry *d2)
 {
-    int c = strcmp(p1 ? p1->scope_sha : "", p2 ? p2->scope_sha : "");
-    return c ? c : strcmp(d1 ? d1->scope_sha : "", d2 ? d2->scope_sha : "");
+    int c = entry_order(p1, p2);
+    return c ? c : entry_order(d1, d2);
 }
 
 typedef struct {
     const ht_route_entry *p, *d;
     pair_cost cost;
-    bool found, no_edge[HT_PHASES], short_gain[HT_PHASES];
+    bool found;
+} pair;
+typedef struct {
+    pair best, current; /* current: of q->current, when it is still admissible */
 } search;
 
-static void try_pair(const context *c, search *s, const ht_route_entry *p, const ht_route_entry *d)
+static bool is_current(const ht_route_request *q, int phase, const ht_route_entry *t)
 {
-    pair_cost r = price(c, p, d);
-    const ht_route_entry *both[HT_PHASES] = {p, d};
-    bool good = gains(r, c->q->min_gain_ppm);
-    for (int i = 0; i < HT_PHASES && !good; i++) {
-        if (both[i] && r.cost == UINT64_MAX) s->no_edge[i] = true;
-        if (both[i] && r.cost != UINT64_MAX) s->short_gain[i] = true;
-    }
+    const char *now = q->current[phase] ? q->current[phase] : "";
+    return strcmp(t ? t->scope_sha : "", now) == 0;
+}
+
+/* Keep the better one in *best. */
+static void keep_better(pair *best, const pair *x)
+{
+    const wide save = saving(x->cost), held = saving(best->cost);
+    if (best->found &&
+        (save < held || (save == held && pair_order(x->p, x->d, best->p, best->d) >= 0)))
+        return;
+    *best = *x;
+}
+
+/* why[]: what is left to say of each entry of the pair when it is not chosen, the best of all its
+ * pairs: that a cheaper one won, that it gains too little, that nobody knows the hand-off. */
+static void try_pair(const context *c, search *s, const ht_route_entry *p, const ht_route_entry *d,
+                     uint8_t *why_p, uint8_t *why_d)
+{
+    const pair x = {p, d, price(c, p, d), true};
+    const bool good = gains(x.cost, c->q->min_gain_ppm);
+    const uint8_t why = good                        ? HT_R_COSTLIER
+                        : x.cost.cost == UINT64_MAX ? HT_R_NO_EDGE
+                                                    : HT_R_MARGIN;
+    if (p && why > *why_p) *why_p = why;
+    if (d && why > *why_d) *why_d = why;
     if (!good) return;
-    /* The saving orders pairs: each is compared with the reference on the phases it replaces. */
-    uint64_t save = r.ref - r.cost, best = s->found ? s->cost.ref - s->cost.cost : 0;
-    if (s->found && (save < best || (save == best && pair_order(p, d, s->p, s->d) >= 0))) return;
-    s->p = p;
-    s->d = d;
-    s->cost = r;
-    s->found = true;
+    keep_better(&s->best, &x);
+    if (is_current(c->q, HT_PREFILL, p) && is_current(c->q, HT_DECODE, d))
+        keep_better(&s->current, &x);
+}
+
+/* The pair that ran last stays unless the best one saves the margin of its cost more. */
+static const pair *settle(const search *s, const ht_route_request *q)
+{
+    const wide margin = q->min_gain_ppm > 1000000 ? (wide)q->min_gain_ppm - 1000000 : 0;
+    if (!s->current.found) return &s->best;
+    const wide more = saving(s->best.cost) - saving(s->current.cost);
+    const bool better = more > 0 && more * 1000000 >= margin * (wide)s->current.cost.cost;
+    return better ? &s->best : &s->current;
 }
 
 static int fall_back(const ht_route_request *q, ht_route_plan *out, ht_err *e)
@@ -258,53 +320,78 @@ static int fall_back(const ht_route_request *q, ht_route_plan *out, ht_err *e)
     return 0;
 }
 
-int ht_route_choose(ht_arena *a, const ht_route_request *q, const ht_route_entry *entries, size_t n,
-                    const ht_route_edge *edges, size_t n_edges, ht_route_plan *out, ht_err *e)
-{
-    context c = {q, edges, n_edges};
-    search s = {0};
+/* Sort out what may be used at all: every entry into out->considered with its first refusal, the
+ * others into ok[phase] behind the reference (NULL), their places in considered into at[phase]. */
+typedef struct {
     const ht_route_entry **ok[HT_PHASES];
-    size_t n_ok[HT_PHASES] = {0};
-    *out = (ht_route_plan){.engine = {q->reference, q->reference},
-                           .reason = {HT_R_NO_EVIDENCE, HT_R_NO_EVIDENCE}};
+    size_t *at[HT_PHASES];
+    uint8_t *why[HT_PHASES];
+    size_t n[HT_PHASES];
+} admitted;
+static int admit(ht_arena *a, const ht_route_request *q, const ht_route_entry *entries, size_t n,
+                 admitted *m, ht_route_plan *out, ht_err *e)
+{
+    *m = (admitted){.n = {1, 1}};
     out->considered = ht_arena_array(a, n, sizeof *out->considered);
     for (int i = 0; i < HT_PHASES; i++) {
-        ok[i] = ht_arena_array(a, n + 1, sizeof *ok[i]);
-        if (!ok[i] || !out->considered) return HT_FAIL(e, HT_ENOMEM, "planner: no memory");
-        ok[i][n_ok[i]++] = NULL; /* the reference */
+        m->ok[i] = ht_arena_array(a, n + 1, sizeof *m->ok[i]);
+        m->at[i] = ht_arena_array(a, n + 1, sizeof *m->at[i]);
+        m->why[i] = ht_arena_array(a, n + 1, sizeof *m->why[i]);
+        if (!m->ok[i] || !m->at[i] || !m->why[i] || !out->considered)
+            return HT_FAIL(e, HT_ENOMEM, "planner: no memory for %zu routes", n);
     }
     for (size_t i = 0; i < n; i++) {
         const ht_route_entry *t = &entries[i];
-        int why = reject(t, q);
-        ht_considered *k = &out->considered[out->n_considered++];
+        const int phase = t->scope.phase, why = reject(t, q);
+        ht_considered *k = &out->considered[i];
+        *k = (ht_considered){.phase = t->scope.phase, .reason = (uint8_t)why, .entry = t};
         memcpy(k->scope_sha, t->scope_sha, sizeof k->scope_sha);
-        k->phase = t->scope.phase;
-        k->reason = (uint8_t)why;
+        memcpy(k->bundle_id, t->bundle_id, sizeof k->bundle_id);
         if (why == HT_R_OK) {
-            ok[t->scope.phase][n_ok[t->scope.phase]++] = t;
-        } else if (out->reason[t->scope.phase] == HT_R_NO_EVIDENCE ||
-                   why > out->reason[t->scope.phase]) {
-            out->reason[t->scope.phase] = (uint8_t)why; /* the check that came furthest */
+            m->at[phase][m->n[phase]] = i;
+            m->ok[phase][m->n[phase]++] = t;
+        } else if (out->reason[phase] == HT_R_NO_EVIDENCE || why > out->reason[phase]) {
+            out->reason[phase] = (uint8_t)why; /* the check that came furthest */
         }
     }
-    for (size_t i = 0; i < n_ok[HT_PREFILL]; i++)
-        for (size_t j = 0; j < n_ok[HT_DECODE]; j++)
-            if (i || j) try_pair(&c, &s, ok[HT_PREFILL][i], ok[HT_DECODE][j]);
-    const ht_route_entry *won[HT_PHASES] = {s.p, s.d};
+    out->n_considered = n;
+    return 0;
+}
+
+int ht_route_choose(ht_arena *a, const ht_route_request *q, const ht_route_entry *entries, size_t n,
+                    const ht_route_edge *edges, size_t n_edges, ht_route_plan *out, ht_err *e)
+{
+    const context c = {q, edges, n_edges};
+    search s = {0};
+    admitted m;
+    *out = (ht_route_plan){.engine = {q->reference, q->reference},
+                           .reason = {HT_R_NO_EVIDENCE, HT_R_NO_EVIDENCE}};
+    HT_TRY(admit(a, q, entries, n, &m, out, e));
+    for (size_t i = 0; i < m.n[HT_PREFILL]; i++)
+        for (size_t j = 0; j < m.n[HT_DECODE]; j++)
+            if (i || j)
+                try_pair(&c, &s, m.ok[HT_PREFILL][i], m.ok[HT_DECODE][j], &m.why[HT_PREFILL][i],
+                         &m.why[HT_DECODE][j]);
+    const pair *won = settle(&s, q);
+    const ht_route_entry *chosen[HT_PHASES] = {won->p, won->d};
     for (int i = 0; i < HT_PHASES; i++) {
-        out->entry[i] = won[i];
-        if (won[i]) {
-            out->engine[i] = won[i]->scope.backend;
+        out->entry[i] = chosen[i];
+        uint8_t furthest = HT_R_OK;
+        for (size_t k = 1; k < m.n[i]; k++) {
+            const bool taken = m.ok[i][k] == chosen[i];
+            out->considered[m.at[i][k]].reason = taken ? (uint8_t)HT_R_OK : m.why[i][k];
+            if (m.why[i][k] > furthest) furthest = m.why[i][k];
+        }
+        if (chosen[i]) {
+            out->engine[i] = chosen[i]->scope.backend;
             out->reason[i] = HT_R_OK;
-        } else if (n_ok[i] > 1) {
-            out->reason[i] = s.short_gain[i] ? HT_R_MARGIN
-                             : s.no_edge[i]  ? HT_R_NO_EDGE
-                                             : HT_R_MARGIN;
+        } else if (m.n[i] > 1) {
+            out->reason[i] = furthest;
         }
     }
-    out->cost_ns = s.cost.cost;
-    out->ref_cost_ns = s.cost.ref;
-    if (out->n_considered)
-        qsort(out->considered, out->n_considered, sizeof *out->considered, by_scope);
+    out->cost_ns = won->cost.cost;
+    out->ref_cost_ns = won->cost.ref;
+    out->edge_ns = won->cost.edge;
+    if (n) qsort(out->considered, n, sizeof *out->considered, by_scope);
     return fall_back(q, out, e);
 }

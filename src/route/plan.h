@@ -13,7 +13,7 @@ enum ht_reason {
     HT_R_OTHER_PRECISION, HT_R_OTHER_SAMPLER, HT_R_OTHER_SPEC, HT_R_OTHER_BINARY, HT_R_OTHER_ASSETS,
     HT_R_OTHER_MACHINE, HT_R_OTHER_OS, HT_R_BUCKET, HT_R_BATCH, HT_R_CONTEXT, HT_R_NOT_PROMOTED,
     HT_R_BAD_SIGNATURE, HT_R_BAD_DIGEST, HT_R_OTHER_POLICY, HT_R_EXPIRED, HT_R_TOMBSTONED,
-    HT_R_QUARANTINED, HT_R_STALE, HT_R_GUARD_RED, HT_R_MEMORY, HT_R_NO_EDGE, HT_R_MARGIN,
+    HT_R_QUARANTINED, HT_R_STALE, HT_R_GUARD_RED, HT_R_MEMORY, HT_R_NO_EDGE, HT_R_MARGIN, HT_R_COSTLIER,
     HT_R_NEGATIVE, HT_R_NO_ENGINE, HT_R_NOT_QUALIFIED, HT_REASONS
 };
 const char *ht_reason_name(int reason);                /* "NO_EVIDENCE"                           */
@@ -38,7 +38,12 @@ typedef struct {                     /* one row of the index with its cost-map e
     uint64_t warmup_ns;              /* paid once; shared over expected_reuse requests            */
     uint64_t mem_peak;               /* bytes, upper bound                                        */
 } ht_route_entry;
-typedef struct { const char *from, *to; uint64_t ns_per_token, fixed_ns; } ht_route_edge;
+/* Upper bounds of handing a prompt's KV from one backend to another (docs/bundle.md, "Edges"). */
+typedef struct {
+    const char *from, *to;
+    uint64_t ns_per_token, fixed_ns;
+    const ht_scope *scope;           /* whom it was measured for: model, binary, machine; NULL: any */
+} ht_route_edge;
 typedef struct {
     ht_scope want[HT_PHASES];        /* identity of the request; backend and bucket are not read  */
     uint32_t n_prompt, n_new, batch, ctx;
@@ -52,15 +57,24 @@ typedef struct {
     uint64_t min_gain_ppm;           /* over the reference: 10^6 + margin                         */
     uint32_t expected_reuse;         /* requests the warm-up is shared over, >= 1                 */
     bool error_on_unknown;           /* policy onUnknown                                          */
+    /* Hysteresis: scope digests of the pair that ran last, "" for the reference; both "" or NULL:
+     * none did. It stays unless another pair is better by the margin. */
+    const char *current[HT_PHASES];
 } ht_route_request;
 
-typedef struct { char scope_sha[HT_SHA256_HEX]; uint8_t phase, reason; } ht_considered;
+typedef struct {
+    char scope_sha[HT_SHA256_HEX], bundle_id[HT_SHA256_HEX];
+    uint8_t phase;
+    uint8_t reason;                  /* HT_R_OK: it was chosen                                    */
+    const ht_route_entry *entry;
+} ht_considered;
 typedef struct {
     const char *engine[HT_PHASES];
     uint8_t reason[HT_PHASES];       /* HT_R_OK: promoted; else why the reference runs            */
     const ht_route_entry *entry[HT_PHASES];            /* NULL: reference                         */
-    uint64_t cost_ns, ref_cost_ns;   /* of the whole request; 0 when nothing is known             */
-    ht_considered *considered; size_t n_considered;    /* every entry, sorted by scope digest     */
+    /* Of the phases that a route takes, hand-off included; 0 when none does. */
+    uint64_t cost_ns, ref_cost_ns, edge_ns;
+    ht_considered *considered; size_t n_considered;  /* every entry, sorted by scope, then bundle */
 } ht_route_plan;
 /* Entries and edges are borrowed by the result. HT_EGATE when policy forbids falling back. */
 HT_MUST_USE int ht_route_choose(ht_arena *, const ht_route_request *, const ht_route_entry *entries,

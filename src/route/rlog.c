@@ -56,6 +56,7 @@ static int read_at(int fd, const char *path, uint64_t off, size_t n, char **out,
 static int size_of(int fd, const char *path, uint64_t *n, ht_err *e)
 {
     struct stat st;
+    *n = 0;
     if (fstat(fd, &st) != 0) return io(path, e);
     *n = (uint64_t)st.st_size;
     return 0;

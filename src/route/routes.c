@@ -66,7 +66,8 @@ static int check_papers(const ht_store *s, const ht_index_entry *x, const ht_jso
     return digest_is(statement.payload, statement.n, want) ? HT_R_OK : HT_R_BAD_DIGEST;
 }
 
-static int add_edges(loader *l, const ht_json *map, ht_err *e)
+/* Edges of a sound map, for whom the entry of this scope is. */
+static int add_edges(loader *l, const ht_json *map, const ht_scope *scope, ht_err *e)
 {
     const ht_json *list = ht_json_get(map, "edges");
     for (size_t i = 0; list && list->type == HT_JARR && i < list->n; i++) {
@@ -81,15 +82,19 @@ static int add_edges(loader *l, const ht_json *map, ht_err *e)
             l->edge = more;
             l->cap_edges = cap;
         }
-        l->edge[l->n_edges++] = (ht_route_edge){from->s, to->s, number(&list->at[i], "nsPerToken"),
-                                                number(&list->at[i], "fixedNs")};
+        l->edge[l->n_edges++] = (ht_route_edge){.from = from->s,
+                                                .to = to->s,
+                                                .ns_per_token = number(&list->at[i], "nsPerToken"),
+                                                .fixed_ns = number(&list->at[i], "fixedNs"),
+                                                .scope = scope};
     }
     return 0;
 }
 
-/* Scope, age and state from the promotion; costs from the map. */
-static int fill(loader *l, const ht_index_entry *x, const ht_json *predicate, ht_route_entry *t,
-                ht_err *e)
+/* Scope, age and state from the promotion; costs from the map, and its edges when the papers are
+ * sound. */
+static int fill(loader *l, const ht_index_entry *x, const ht_json *predicate, bool sound,
+                ht_route_entry *t, ht_err *e)
 {
     const ht_store *s = l->s;
     const char *text, *path = ht_arena_printf(s->a, "bundles/%s/costmap.json", x->bundle_id);
@@ -117,7 +122,7 @@ static int fill(loader *l, const ht_index_entry *x, const ht_json *predicate, ht
     t->warmup_ns = number(cost, "warmupNs");
     t->mem_peak = number(cost, "memPeakBytes");
     t->checks = HT_R_OK;
-    return add_edges(l, map, e);
+    return sound ? add_edges(l, map, &t->scope, e) : 0;
 }
 
 int ht_store_routes(const ht_store *s, const char *state_sha, ht_route_entry **entries, size_t *n,
@@ -136,7 +141,7 @@ int ht_store_routes(const ht_store *s, const char *state_sha, ht_route_entry **e
         for (size_t k = 0; k < x->n_amendments; k++)
             t->amended |= strcmp(x->amendment[k], state_sha) == 0;
         int why = check_papers(s, x, &predicate);
-        if (predicate) HT_TRY(fill(&l, x, predicate, t, e));
+        if (predicate) HT_TRY(fill(&l, x, predicate, why == HT_R_OK, t, e));
         if (why != HT_R_OK) t->checks = (uint8_t)why;
         l.n++;
     }
