@@ -14,17 +14,21 @@
 
 enum { LINE = 192, MAX_LINES = 256 };
 
-/* The pack's line, with its line end. */
-static bool line_of(const ht_file *f, char out[LINE])
+/* What stands behind the digest of a file's line, from the space to the line end. Of several parts
+ * the first's number, all sizes and the newest times: whoever changes any of them sets its change
+ * time to now. */
+static void identity_of(const ht_file *f, char out[LINE])
 {
-    char hex[65];
-    if (f->kind != HT_FILE_PACK) return false;
     const ht_map *m = &f->part[0];
-    ht_hex(f->pack_sha256, 32, hex);
-    snprintf(out, LINE, "%s %llu %llu %llu %llu %llu\n", hex, (unsigned long long)m->dev,
-             (unsigned long long)m->ino, (unsigned long long)m->n, (unsigned long long)m->mtime_ns,
-             (unsigned long long)m->ctime_ns);
-    return true;
+    uint64_t n = 0, mtime = 0, ctime = 0;
+    for (size_t i = 0; i < f->n_parts; i++) {
+        n += f->part[i].n;
+        if (f->part[i].mtime_ns > mtime) mtime = f->part[i].mtime_ns;
+        if (f->part[i].ctime_ns > ctime) ctime = f->part[i].ctime_ns;
+    }
+    snprintf(out, LINE, " %llu %llu %llu %llu %llu\n", (unsigned long long)m->dev,
+             (unsigned long long)m->ino, (unsigned long long)n, (unsigned long long)mtime,
+             (unsigned long long)ctime);
 }
 
 /* The list's text, or NULL: absent, unreadable, too long, or not this user's alone to write. */
@@ -37,27 +41,38 @@ static char *read_list(const char *list, size_t *n)
     return ht_file_read(list, LINE * MAX_LINES * 2, &text, n, NULL) ? NULL : text;
 }
 
-bool ht_pack_trusted(const ht_file *f, const char *list)
+bool ht_file_recorded(const ht_file *f, const char *list, char hex[65])
 {
-    char line[LINE];
+    char id[LINE];
     size_t n = 0;
-    if (!line_of(f, line)) return false;
-    /* The identity was taken when the pack was opened; it must still be the file's. */
-    struct stat st;
-    const ht_map *m = &f->part[0];
-    if (fstat(m->fd, &st) || (uint64_t)st.st_size != m->n) return false;
+    /* The identity was taken when the file was opened; it must still be the file's. */
+    for (size_t i = 0; i < f->n_parts; i++) {
+        struct stat st;
+        const ht_map *m = &f->part[i];
+        if (fstat(m->fd, &st) || (uint64_t)st.st_size != m->n) return false;
+    }
+    identity_of(f, id);
     char *text = read_list(list, &n);
-    size_t len = strlen(line);
+    const size_t len = strlen(id);
     bool found = false;
     for (size_t i = 0; text && !found && i < n;) {
         const char *end = memchr(text + i, '\n', n - i);
         if (!end) break;
-        size_t k = (size_t)(end - text) + 1 - i;
-        found = k == len && !memcmp(text + i, line, len);
+        const size_t k = (size_t)(end - text) + 1 - i;
+        found = k == 64 + len && !memcmp(text + i + 64, id, len);
+        if (found) (void)snprintf(hex, 65, "%.64s", text + i);
         i += k;
     }
     ht_mem_free(text);
-    return found;
+    return found && strspn(hex, "0123456789abcdef") == 64;
+}
+
+bool ht_pack_trusted(const ht_file *f, const char *list)
+{
+    char own[65], hex[65];
+    if (f->kind != HT_FILE_PACK) return false;
+    ht_hex(f->pack_sha256, 32, own);
+    return ht_file_recorded(f, list, hex) && !strcmp(own, hex);
 }
 
 /* The new list: this line first, then the old ones but for an older state of the same file. */
@@ -80,7 +95,7 @@ static int compose(ht_buf *b, const char *line, const char *old, size_t n, ht_er
         }
         i += k;
     }
-    return ht_buf_ok(b, "the list of trusted packs", e);
+    return ht_buf_ok(b, "the list of known files", e);
 }
 
 static int replace(const char *list, const ht_buf *b, ht_err *e)
@@ -94,7 +109,7 @@ static int replace(const char *list, const ht_buf *b, ht_err *e)
     int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) {
         int err = errno;
-        return HT_FAIL(e, HT_EIO, "%s: cannot be written (%s); the pack is hashed again next time",
+        return HT_FAIL(e, HT_EIO, "%s: cannot be written (%s); the file is hashed again next time",
                        label, strerror(err));
     }
     ssize_t done = write(fd, b->p, b->n);
@@ -103,17 +118,18 @@ static int replace(const char *list, const ht_buf *b, ht_err *e)
     if (!err && rename(tmp, list)) err = errno;
     if (!err) return 0;
     unlink(tmp);
-    return HT_FAIL(e, HT_EIO, "%s: cannot be written (%s); the pack is hashed again next time",
+    return HT_FAIL(e, HT_EIO, "%s: cannot be written (%s); the file is hashed again next time",
                    label, strerror(err));
 }
 
-int ht_pack_trust(const ht_file *f, const char *list, ht_err *e)
+int ht_file_record(const ht_file *f, const char *list, const char *hex, ht_err *e)
 {
-    char line[LINE];
+    char line[LINE], id[LINE];
     size_t n = 0;
     ht_buf b;
-    if (!list || !*list) return HT_FAIL(e, HT_EARG, "no path of a list of trusted packs");
-    if (!line_of(f, line)) return HT_FAIL(e, HT_EARG, "%s: is no pack", f->label);
+    if (!list || !*list) return HT_FAIL(e, HT_EARG, "no path of a list of known files");
+    identity_of(f, id);
+    (void)snprintf(line, sizeof line, "%.64s%.120s", hex, id);
     char *old = read_list(list, &n);
     ht_buf_init(&b, LINE * MAX_LINES * 4);
     int rc = compose(&b, line, old ? old : "", old ? n : 0, e);

@@ -243,9 +243,9 @@ T_CASE(trust, remembers)
     T_OK(ht_file_open(&f, path, NULL, &e), e);
     T_CHECK(!ht_pack_trusted(f, list) && !ht_pack_trusted(f, NULL),
             "trusted before it was verified");
-    T_OK(ht_pack_trust(f, list, &e), e);
+    T_OK(ht_file_record(f, list, hex, &e), e);
     T_CHECK(ht_pack_trusted(f, list), "not trusted after");
-    T_OK(ht_pack_trust(f, list, &e), e); /* again: one line, not two */
+    T_OK(ht_file_record(f, list, hex, &e), e); /* again: one line, not two */
     ht_file_close(f);
     size_t n, lines = 0;
     char *text = t_slurp(list, &n);
@@ -263,7 +263,7 @@ T_CASE(trust, remembers)
     free(b);
     T_OK(ht_file_open(&f, path, NULL, &e), e);
     T_CHECK(!ht_pack_trusted(f, list), "trusted after a rewrite");
-    T_OK(ht_pack_trust(f, list, &e), e);
+    T_OK(ht_file_record(f, list, hex, &e), e);
     T_CHECK(ht_pack_trusted(f, list), "trusted anew");
     /* A list that others may write proves nothing. */
     T_CHECK(chmod(list, 0666) == 0 && !ht_pack_trusted(f, list), "a list open to all was believed");
@@ -278,16 +278,22 @@ T_CASE(trust, list_that_cannot_be_written)
     ht_err e = {0};
     make(path_of("u.htpack"), 4096, hex);
     T_OK(ht_file_open(&f, path_of("u.htpack"), NULL, &e), e);
-    T_ERR(ht_pack_trust(f, "/proc/no/such/list", &e), HT_EIO, e, "hashed again next time");
-    T_ERR(ht_pack_trust(f, NULL, &e), HT_EARG, e, "no path");
+    T_ERR(ht_file_record(f, "/proc/no/such/list", hex, &e), HT_EIO, e, "hashed again next time");
+    T_ERR(ht_file_record(f, NULL, hex, &e), HT_EARG, e, "no path");
     T_CHECK(!ht_pack_trusted(f, "/proc/no/such/list"), "trusted by nothing");
     t_spit(path_of("garbage"), "\n\nnot a list\n\xff\xff\n", 16);
     T_CHECK(!ht_pack_trusted(f, path_of("garbage")), "trusted by garbage");
-    T_OK(ht_pack_trust(f, path_of("garbage"), &e), e);
+    T_OK(ht_file_record(f, path_of("garbage"), hex, &e), e);
     T_CHECK(ht_pack_trusted(f, path_of("garbage")), "garbage was replaced");
     ht_file_close(f);
     T_OK(ht_file_open(&f, "tests/data/malformed/gguf/good_v3.gguf", NULL, &e), e);
-    T_ERR(ht_pack_trust(f, path_of("garbage"), &e), HT_EARG, e, "is no pack");
+    char gguf[65], found[65];
+    T_CHECK(!ht_file_recorded(f, path_of("garbage"), found), "known before it was hashed");
+    T_OK(ht_file_verify(f, NULL, NULL, gguf, &e), e);
+    T_OK(ht_file_record(f, path_of("garbage"), gguf, &e), e);
+    T_CHECK(ht_file_recorded(f, path_of("garbage"), found), "not known after");
+    T_EQ_STR(found, gguf);
+    T_CHECK(!ht_pack_trusted(f, path_of("garbage")), "a GGUF is no pack");
     ht_file_close(f);
 }
 
@@ -349,7 +355,7 @@ T_CASE(pack, trust_makes_every_folder)
     make(path_of("a.htpack"), SIZE_MAX, hex);
     T_OK(ht_file_open(&f, path_of("a.htpack"), NULL, &e), e);
     const char *list = path_of("home/.cache/hetero/packs");
-    T_OK(ht_pack_trust(f, list, &e), e);
+    T_OK(ht_file_record(f, list, hex, &e), e);
     T_TRUE(ht_pack_trusted(f, list));
     ht_file_close(f);
 }
