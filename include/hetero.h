@@ -129,6 +129,11 @@ typedef struct ht_engine_params {
     uint32_t ubatch;                /* prefill chunk in rows; 0: default                          */
     int threads;                    /* 0: affinity, quota and physical cores decide               */
     int verify;                     /* hash the pack even if it is trusted already                */
+    /* The prefix cache: pages of prompts computed once are used again, bit for bit the same. */
+    uint64_t prefix_bytes;          /* memory for them beside what sessions use; 0 without a
+                                       folder: no cache */
+    const char *prefix_dir;         /* folder of files, made when absent; NULL: none              */
+    uint64_t prefix_dir_bytes;      /* its budget; 0: no limit                                    */
     ht_progress_fn progress; void *user;
 } ht_engine_params;
 HT_MUST_USE int ht_engine_open(ht_engine **, const ht_engine_params *, ht_err *);
@@ -141,6 +146,25 @@ uint32_t ht_engine_n_logits(const ht_engine *); /* a model's vocabulary may be p
  * page for every HT_PAGE_POSITIONS of its positions, shared with the session it was forked from. */
 enum { HT_PAGE_POSITIONS = 32 };
 void ht_engine_pages(const ht_engine *, uint32_t *total, uint32_t *free_pages);
+/* Write pages of the prefix cache that have no file yet, at most max_pages (0: all); *left (NULL
+ * allowed): those still without. Nothing without a folder. HT_EIO: the disk; the cache is as good as
+ * before. */
+HT_MUST_USE int ht_engine_prefix_save(ht_engine *, uint32_t max_pages, uint32_t *left, ht_err *);
+typedef struct ht_prefix_counts {
+    uint64_t lookups, hits;          /* generations that asked; that took pages over              */
+    uint64_t tokens, disk_tokens;    /* taken over; of these read from files                      */
+    uint64_t dropped, saved, refused;/* pages given back; written; files that were damaged        */
+    uint32_t pages;                  /* held now                                                  */
+} ht_prefix_counts;
+void ht_engine_prefix_count(const ht_engine *, ht_prefix_counts *);
+/* The folder by itself, without a model. JSON: {"folder","pages","bytes","models":[{"what","pages",
+ * "prefixes","tokens","bytes","lastUsed","identity"}...],"damaged","unfinished"}. check: verify
+ * every digest, else heads only. */
+HT_MUST_USE int ht_prefix_folder_list(const char *dir, int check, char **json, ht_err *);
+/* Remove the longest unused pages until max_bytes are left (UINT64_MAX: no limit), those not used
+ * for unused_s seconds (negative: none), and what unfinished writes left an hour ago. */
+HT_MUST_USE int ht_prefix_folder_prune(const char *dir, uint64_t max_bytes, int64_t unused_s,
+                                       uint64_t *files, uint64_t *bytes, ht_err *);
 /* What is loaded and where: model, contract, threads and why, memory, kernels chosen. JSON. */
 HT_MUST_USE int ht_engine_info(const ht_engine *, char **json, ht_err *);
 /* Tape, cover, bytes, dispatches and barriers per phase (prefill of n_prompt, decode at depth). */
@@ -154,6 +178,16 @@ HT_MUST_USE int ht_engine_explain(const ht_engine *, uint32_t n_prompt, uint32_t
  * still filled in. */
 HT_MUST_USE int ht_engine_qualify_reference(ht_engine *, ht_progress_fn progress, void *user,
                                             char **json, ht_err *);
+/* Who this engine is, for bundles and scopes; every byte of the model is read again: {"assets":
+ * {"files":[{"bytes","path","sha256"}],"schema"} (mapped libraries),"assetsSha256","binarySha256",
+ * "files":[...] (the model's),"modelPackSha256","templateSha256","tokenizerSha256"}. */
+HT_MUST_USE int ht_engine_subject(ht_engine *, char **json, ht_err *);
+/* What the planner would decide for a request of n_prompt tokens and at most n_new new ones:
+ * {"store","policy","referenceQualified","guard","phases":[{"phase","decision","reason","backend",
+ * "costNs","refCostNs",...}],"considered":[{"scopeSha256","rejected",...}],"edges":[...]}. Nothing
+ * is run or remembered. greedy: the sampler's class. */
+HT_MUST_USE int ht_engine_explain_route(ht_engine *, uint32_t n_prompt, uint32_t n_new, int greedy,
+                                        char **json, ht_err *);
 /* The engines of this build and what each can do on this machine, without a model. JSON:
  * {"engines":[{"name","available":bool,"why","describe":{...}}...]}. */
 HT_MUST_USE int ht_engines_describe(char **json, ht_err *);
@@ -259,6 +293,8 @@ typedef struct ht_gen_params {
     const ht_constraint *constraint; /* NULL: none; called from where on_token is */
     uint32_t n_top;                  /* entries of ht_token_event.top; at most 64 */
     int hash_logits;                 /* fill logits_sha256 of the result */
+    const char *prefix_salt;         /* prompts share pages with those of the same salt; NULL: "" */
+    int no_prefix;                   /* neither use nor feed the prefix cache                     */
 } ht_gen_params;
 typedef struct ht_gen_result {       /* zero it before; ht_gen_result_done() frees */
     char *text; size_t len;

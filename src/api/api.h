@@ -12,6 +12,7 @@
 #include "decode/adapt.h"
 #include "format/file.h"
 #include "kv/kv.h"
+#include "kv/prefix.h"
 #include "model/model.h"
 #include "route/plan.h"
 #include "step/step.h"
@@ -24,7 +25,12 @@ enum {
     API_EVAL_LOGITS = 64 << 20, /* bytes of logits one evaluation chunk may hold */
     API_EVAL_FEW = 4,           /* wanted rows up to which chunks are cut at each one */
     API_UNITS = 6,              /* devices of one engine: its phases' and those of routes */
+    API_CLASS = 96,             /* bytes of a class's text */
+    API_CLASSES = 16,           /* classes whose pages an engine tells apart */
     API_SEGMENTS = 8,           /* distinct (phase, plan) pairs in one call */
+    API_BATCH_SEQS = 64,        /* sessions that may share a pass */
+    API_BATCH_ROWS = 16,        /* decode rows of a shared pass come in multiples of this */
+    API_TOP = 64,               /* likeliest tokens a caller may ask for */
 };
 
 /* An opened backend with the model loaded and the pool attached. */
@@ -59,6 +65,17 @@ typedef struct api__plan {
     char *cls;                 /* numeric class of what it writes: "cpu act=f32 kv=f16,f16" */
 } api__plan;
 
+/* What runs of several sessions are put together in; taken at open. */
+typedef struct {
+    uint32_t seqs, rows;     /* sessions, and decode rows, of a pass; seqs 1: no such passes */
+    int32_t *token, *pos;    /* [cap] */
+    uint16_t *owner;         /* [cap] */
+    uint32_t *want;          /* [cap] */
+    uint32_t *table[HT_KV_CLASSES]; /* [seqs, pages of a context] */
+    uint8_t *rope_long;      /* [seqs] */
+    uint32_t cap;            /* the longer of rows and the prefill chunk */
+} api__batch;
+
 typedef struct {                 /* bytes, in the order of inspect's and info's "memory" */
     uint64_t mapped;             /* tensors of the file, as mapped */
     uint64_t weights;            /* resident: mapped ones read in place, and copies */
@@ -84,8 +101,13 @@ struct ht_engine {
     ht_stage *tape;
     size_t n_tape;
     ht_pool *pool;
+    ht_prefix *prefix; /* NULL: no prefix cache */
+    uint32_t prefix_pages; /* of the pool, for it */
+    char class_text[API_CLASSES][API_CLASS];
+    uint8_t n_classes;
     int kv_type[2];
     uint32_t ctx, ubatch, max_sessions, n_sessions;
+    uint64_t kv_positions; /* of all sessions together; 0: max_sessions times ctx */
     uint8_t act; /* enum ht_act */
     int threads;
     ht_cpu_threads cpu;
@@ -93,6 +115,8 @@ struct ht_engine {
     char ctx_why[96];
     api__memory mem;
     api__plan *plans;
+    api__batch batch;
+    const struct api__subject *subject; /* subject.c; NULL: nobody has asked yet */
     struct api__route *route; /* route.c; NULL: no admitted routes here */
     uint64_t receipts; /* sequence number of the last receipt */
     atomic_flag busy;  /* held while a session of this engine runs */
@@ -103,7 +127,8 @@ typedef struct {
     int phase;
     const api__plan *plan;
     uint32_t pos0; /* first position written */
-    uint64_t tokens, runs, ns;
+    uint64_t tokens, runs;
+    uint64_t foreign;           /* rows of other sessions in these runs; costs are shared by rows */
     uint64_t drafted, accepted; /* rows that were guesses, and of those the right ones */
     ht_run_stats sum;
 } api__segment;
@@ -118,6 +143,14 @@ typedef struct {
     int64_t saved_ns; /* against the measured plain steps; negative: lost */
     ht_err failed;    /* why the draft model was given up; code 0: it was not */
 } api__spec_record;
+
+/* What the prefix cache did for one call. */
+typedef struct {
+    bool on;
+    int why; /* enum ht_prefix_why */
+    uint32_t tokens, disk_tokens;
+    ht_err damaged; /* code 0: no file was refused */
+} api__prefix_record;
 
 /* What a receipt says of one call; filled by session.c, written by receipt.c. */
 typedef struct {
@@ -134,6 +167,8 @@ typedef struct {
     ht_sampling sampling; /* its pointers are NULL */
     char chain[400];
     api__spec_record spec;
+    api__prefix_record prefix;
+    api__phase phase[API_PHASES]; /* where the phases run, as decided for this call */
     size_t n_segments;
     api__segment segment[API_SEGMENTS];
 } api__record;
@@ -144,10 +179,12 @@ struct ht_session {
     ht_seq *seq;
     int32_t *hist;   /* [ctx+1] tokens of the held positions, then the sampled one */
     bool rope_long;  /* how the held positions were rotated (longrope) */
+    uint8_t *page_class; /* [pages of ctx] class that wrote a held page; 0: none alone */
     int32_t *pos;    /* [ubatch] batch arrays */
     uint16_t *owner; /* [ubatch] all 0 */
     uint32_t *want;  /* [ubatch] */
     atomic_int cancel;
+    ht_gen *gen;                        /* the generation under way, or NULL */
     _Atomic(const api__plan *) running; /* what ht_cancel() must stop */
     _Atomic(ht_session *) helper;       /* the draft session of the running call: it too */
     ht_adapt adapt;                     /* what guessing is known to cost and bring here */
@@ -177,11 +214,14 @@ HT_MUST_USE int api__memory_of(const api__phase phase[API_PHASES], const ht_file
 void api__write_memory(ht_jw *, const api__memory *);
 
 /* ---- plan.c ---- */
-/* Bucket of a phase: rows and wanted rows, at the engine's ctx. */
+/* Bucket of a phase: rows and wanted rows of one session, at the engine's ctx. */
 void api__bucket(const ht_engine *, int phase, uint32_t rows, uint32_t want, ht_bucket *out);
 /* The cached plan for it, made on first use. */
 HT_MUST_USE int api__plan_get(ht_engine *, int phase, uint32_t rows, uint32_t want,
                               const api__plan **out, ht_err *);
+/* That of a pass of several sessions: prompts and decode rows (API_PREFILL), or these alone. */
+HT_MUST_USE int api__plan_shared(ht_engine *, int phase, const api__plan **out, ht_err *);
+void api__bucket_shared(const ht_engine *, int phase, ht_bucket *out);
 /* After HT_EDEVICE: frees the backend's plan, keeps the description. */
 void api__plan_drop(ht_engine *, const api__plan *);
 void api__plans_free(ht_engine *);
@@ -191,6 +231,21 @@ HT_MUST_USE int api__cover(ht_arena *, const ht_backend *, const ht_dev *, const
                            const ht_cut **cuts, size_t *n, ht_err *);
 
 /* ---- run.c ---- */
+/* What one session brings to a run: n tokens at its end, and which of their rows' logits it wants,
+ * ascending. */
+typedef struct {
+    ht_session *s;
+    int phase;
+    const int32_t *ids;
+    uint32_t n, n_want;
+    const uint32_t *want; /* [n_want] */
+} api__part;
+/* Run parts of different sessions of the engine as one batch and advance them all; *logits
+ * [wanted rows of all parts, vocab] in their order, valid until the plan's next run. When it fails
+ * or a session is cancelled, every session is where it was; *culprit (may be NULL): the part
+ * without room when it is HT_EFULL, else n_parts. */
+HT_MUST_USE int api__run_parts(ht_engine *, const api__plan *, const api__part *, uint32_t n_parts,
+                               const float **logits, uint32_t *culprit, ht_err *);
 /* Evaluate n tokens (n <= the plan's rows) at the session's end and advance. want [n_want] rows
  * whose logits are wanted; *logits valid until the next run. A cancelled or failed run leaves the
  * session where it was. */
@@ -203,7 +258,26 @@ bool api__is_long(const ht_spec *, uint64_t total);
 HT_MUST_USE int api__roll_back(ht_session *, const api__plan *, uint32_t len, uint32_t drafted,
                                uint32_t accepted, ht_err *);
 
+/* ---- prefix.c ---- */
+/* "cpu rep=f16 act=f32 kv=f16,f16": the numeric class of what a phase writes. */
+void api__class_text(const ht_engine *, int phase, char out[API_CLASS]);
+/* Positions [pos, pos+n) of the session were written by this class. */
+void api__class_mark(ht_session *, uint32_t pos, uint32_t n, const char *cls);
+/* Of the first `keep` positions those before the first page that prefill's class did not write. */
+uint32_t api__class_keep(ht_session *, uint32_t keep);
+/* Pages that memory for the prefix cache adds to the pool. */
+uint32_t api__prefix_pages(const ht_engine *, const ht_engine_params *);
+HT_MUST_USE int api__prefix_open(ht_engine *, const ht_engine_params *, ht_err *);
+/* Let the session share the pages of ids[0,n-1) that are known, when these are more than it holds;
+ * sets the record's n_kept. */
+HT_MUST_USE int api__prefix_use(ht_session *, const int32_t *ids, uint32_t n, const char *salt,
+                                ht_err *);
+/* Enter the session's whole pages. */
+HT_MUST_USE int api__prefix_enter(ht_session *, const char *salt, ht_err *);
+void api__write_prefix(ht_jw *, const api__prefix_record *);
+
 /* ---- receipt.c ---- */
+/* A new record; the phases are the engine's of now. */
 void api__record_begin(ht_session *, const char *call);
 HT_MUST_USE int api__ids_sha256(const int32_t *, size_t n, uint8_t out[HT_SHA256_BYTES], ht_err *);
 /* Spans of a cover with their number of cuts, in order of first use: [{"span":..,"cuts":..}]. */

@@ -57,6 +57,7 @@ static int read_numbers(ht_engine *e, const ht_engine_params *p, ht_err *err)
         return HT_FAIL(err, HT_EARG, "isa \"%s\" is unknown; use generic, avx2 or avx512", isa);
     (void)snprintf(e->isa, sizeof e->isa, "%s", isa);
     HT_TRY(read_act(p->act, &e->act, err));
+    e->kv_positions = p->kv_positions;
     HT_TRY(api__read_kv_type(p->ctk, "K", &e->kv_type[0], err));
     return api__read_kv_type(p->ctv, "V", &e->kv_type[1], err);
 }
@@ -145,6 +146,39 @@ static int open_phase(ht_engine *e, int phase, const char *engine, const char *r
 
 /* ---- context and memory ---------------------------------------------------------------------- */
 
+/* How many sessions and decode rows a shared pass takes. */
+static void batch_size(ht_engine *e)
+{
+    const uint32_t ubatch = e->ubatch < e->ctx ? e->ubatch : e->ctx;
+    uint32_t seqs = e->max_sessions < API_BATCH_SEQS ? e->max_sessions : API_BATCH_SEQS;
+    uint32_t rows = (seqs + API_BATCH_ROWS - 1) / API_BATCH_ROWS * API_BATCH_ROWS;
+    if (rows > ubatch) rows = ubatch;
+    if (seqs > rows) seqs = rows;
+    e->batch.seqs = seqs;
+    e->batch.rows = rows;
+    e->batch.cap = ubatch > rows ? ubatch : rows;
+}
+
+static int make_batch(ht_engine *e, ht_err *err)
+{
+    api__batch *m = &e->batch;
+    const size_t n_table = (e->ctx + HT_PAGE - 1) / HT_PAGE;
+    bool ok = true;
+    batch_size(e);
+    if (m->seqs < 2) return 0;
+    m->token = ht_arena_array(e->arena, m->cap, sizeof *m->token);
+    m->pos = ht_arena_array(e->arena, m->cap, sizeof *m->pos);
+    m->owner = ht_arena_array(e->arena, m->cap, sizeof *m->owner);
+    m->want = ht_arena_array(e->arena, m->cap, sizeof *m->want);
+    m->rope_long = ht_arena_array(e->arena, m->seqs, sizeof *m->rope_long);
+    for (int c = 0; c < HT_KV_CLASSES; c++) {
+        m->table[c] = ht_arena_array(e->arena, m->seqs * n_table, sizeof *m->table[c]);
+        ok = ok && m->table[c];
+    }
+    if (ok && m->token && m->pos && m->owner && m->want && m->rope_long) return 0;
+    return HT_FAIL(err, HT_ENOMEM, "no memory for passes of %u sessions", m->seqs);
+}
+
 static int estimate(ht_engine *e, const uint8_t *cls, uint32_t ctx, api__memory *m,
                     ht_pool_params *pool, ht_err *err)
 {
@@ -153,6 +187,17 @@ static int estimate(ht_engine *e, const uint8_t *cls, uint32_t ctx, api__memory 
     api__bucket(e, API_PREFILL, e->ubatch, 1, &b[API_PREFILL]);
     api__bucket(e, API_DECODE, 1, 1, &b[API_DECODE]);
     api__pool_params(&e->model->spec, cls, e->kv_type, ctx, e->max_sessions, e->ubatch, pool);
+    /* Sessions share what they do not all fill; each may leave one page half filled. */
+    const uint64_t pages = (e->kv_positions + HT_PAGE - 1) / HT_PAGE + e->max_sessions;
+    if (e->kv_positions && pages < pool->n_pages[HT_KV_FULL])
+        pool->n_pages[HT_KV_FULL] = (uint32_t)pages;
+    for (int c = 0; c < HT_KV_CLASSES; c++)
+        if (pool->n_pages[c]) pool->n_pages[c] += e->prefix_pages;
+    batch_size(e);
+    if (e->batch.seqs > 1) {
+        api__bucket_shared(e, API_PREFILL, &b[API_PREFILL]);
+        api__bucket_shared(e, API_DECODE, &b[API_DECODE]);
+    }
     return api__memory_of(e->phase, e->file, e->model, e->tape, e->n_tape, b, pool, m, err);
 }
 
@@ -262,6 +307,7 @@ static int load_devices(ht_engine *e, const ht_engine_params *p, ht_err *err)
     const uint64_t avail = ht_mem_available();
     ht_pool_params pool;
     uint32_t ctx = 0;
+    e->prefix_pages = api__prefix_pages(e, p);
     HT_TRY(choose_ctx(e, cls, p->ctx, avail, &ctx, err));
     if (e->ubatch > ctx) e->ubatch = ctx; /* no chunk is longer than the context */
     HT_TRY(estimate(e, cls, ctx, &e->mem, &pool, err));
@@ -271,6 +317,22 @@ static int load_devices(ht_engine *e, const ht_engine_params *p, ht_err *err)
     /* A user who names an engine has decided: nothing is routed then. */
     if (!p->prefill_engine && !p->decode_engine) HT_TRY(api__route_open(e, p->store, err));
     return make_pool(e, &pool, err);
+}
+
+/* The plans every generation needs are made at open, so that what can fail fails there. A device
+ * that cannot run several sessions in one pass runs them one after the other. */
+static int make_plans(ht_engine *e, ht_err *err)
+{
+    const api__plan *plan = NULL;
+    ht_err why = {0};
+    HT_TRY(api__plan_get(e, API_PREFILL, e->ubatch, 1, &plan, err));
+    HT_TRY(api__plan_get(e, API_DECODE, 1, 1, &plan, err));
+    if (e->batch.seqs < 2) return 0;
+    int rc = api__plan_shared(e, API_DECODE, &plan, &why);
+    if (!rc) rc = api__plan_shared(e, API_PREFILL, &plan, &why);
+    if (rc == HT_EUNSUPPORTED) e->batch.seqs = 1;
+    else if (rc && err) *err = why;
+    return rc == HT_EUNSUPPORTED ? 0 : rc;
 }
 
 int ht_engine_open(ht_engine **out, const ht_engine_params *p, ht_err *err)
@@ -292,10 +354,9 @@ int ht_engine_open(ht_engine **out, const ht_engine_params *p, ht_err *err)
     if (!rc) rc = read_numbers(e, p, err);
     if (!rc) rc = load_file(e, p, err);
     if (!rc) rc = load_devices(e, p, err);
-    /* The two plans every generation needs are made here, so that what can fail fails at open. */
-    const api__plan *plan = NULL;
-    if (!rc) rc = api__plan_get(e, API_PREFILL, e->ubatch, 1, &plan, err);
-    if (!rc) rc = api__plan_get(e, API_DECODE, 1, 1, &plan, err);
+    if (!rc) rc = api__prefix_open(e, p, err);
+    if (!rc) rc = make_batch(e, err);
+    if (!rc) rc = make_plans(e, err);
     if (rc) {
         ht_engine_close(e);
         return rc;
@@ -309,6 +370,7 @@ void ht_engine_close(ht_engine *e)
     if (!e) return;
     api__plans_free(e);
     api__route_close(e);
+    ht_prefix_free(e->prefix);
     ht_pool_free(e->pool);
     for (size_t i = 0; i < e->n_units; i++) e->unit[i].be->close(e->unit[i].dev);
     ht_tok_free(e->tok);
@@ -327,7 +389,20 @@ const char *ht_engine_template(const ht_engine *e)
     return e ? e->tmpl : NULL;
 }
 
+void ht_engine_pages(const ht_engine *e, uint32_t *total, uint32_t *free_pages)
+{
+    const ht_kv *kv = e ? ht_pool_kv(e->pool) : NULL;
+    const int c = kv && !kv->n_pages[HT_KV_FULL] ? HT_KV_WINDOW : HT_KV_FULL;
+    *total = kv ? kv->n_pages[c] : 0;
+    *free_pages = kv ? ht_pool_free_pages(e->pool, c) : 0;
+}
+
 uint32_t ht_engine_ctx(const ht_engine *e)
 {
     return e ? e->ctx : 0;
+}
+
+uint32_t ht_engine_n_logits(const ht_engine *e)
+{
+    return e ? e->model->spec.vocab : 0;
 }

@@ -16,6 +16,13 @@ void api__bucket(const ht_engine *e, int phase, uint32_t rows, uint32_t want, ht
                        .flags = e->phase[phase].flags};
 }
 
+void api__bucket_shared(const ht_engine *e, int phase, ht_bucket *out)
+{
+    const uint32_t rows = phase == API_PREFILL ? e->ubatch : e->batch.rows;
+    api__bucket(e, phase, rows, e->batch.rows, out);
+    out->seqs = (uint16_t)e->batch.seqs;
+}
+
 /* Cost that admits one-stage spans only: any longer one is dearer than the whole tape of short
  * ones. */
 static double single_cost(void *user, const ht_cut *cut)
@@ -47,9 +54,9 @@ static int describe(ht_engine *e, api__plan *p, ht_err *err)
     HT_TRY(api__cover(e->arena, u->be, u->dev, e->model, e->tape, e->n_tape, &p->bucket, false,
                       &p->cuts, &p->n_cuts, err));
     HT_TRY(ht_cover_hash(e->tape, p->cuts, p->n_cuts, p->cover, err));
-    p->cls = ht_arena_printf(e->arena, "%s rep=%s act=%s kv=%s,%s", u->be->name,
-                             e->phase[p->phase].rep, api__act_name(e->act),
-                             ht_kvtype_name(e->kv_type[0]), ht_kvtype_name(e->kv_type[1]));
+    char cls[API_CLASS];
+    api__class_text(e, p->phase, cls);
+    p->cls = ht_arena_strndup(e->arena, cls, strlen(cls));
     return p->cls ? 0 : HT_FAIL(err, HT_ENOMEM, "no memory for a plan's description");
 }
 
@@ -59,20 +66,18 @@ static int encode(ht_engine *e, api__plan *p, ht_err *err)
                        &p->bucket, err);
 }
 
-int api__plan_get(ht_engine *e, int phase, uint32_t rows, uint32_t want, const api__plan **out,
-                  ht_err *err)
+static int get(ht_engine *e, int phase, ht_bucket b, const api__plan **out, ht_err *err)
 {
-    ht_bucket b;
-    api__bucket(e, phase, rows, want, &b);
     for (api__plan *p = e->plans; p; p = p->next) {
         if (p->unit != e->phase[phase].unit || p->bucket.flags != b.flags) continue;
         if (p->phase != phase || p->bucket.rows != b.rows || p->bucket.want != b.want) continue;
+        if (p->bucket.seqs != b.seqs) continue;
         if (!p->plan) HT_TRY(encode(e, p, err));
         *out = p;
         return 0;
     }
     api__plan *p = ht_arena_alloc(e->arena, sizeof *p);
-    if (!p) return HT_FAIL(err, HT_ENOMEM, "no memory for a plan of %u rows", rows);
+    if (!p) return HT_FAIL(err, HT_ENOMEM, "no memory for a plan of %u rows", (unsigned)b.rows);
     p->unit = e->phase[phase].unit;
     p->be = p->unit->be;
     p->bucket = b;
@@ -83,6 +88,21 @@ int api__plan_get(ht_engine *e, int phase, uint32_t rows, uint32_t want, const a
     e->plans = p;
     *out = p;
     return 0;
+}
+
+int api__plan_get(ht_engine *e, int phase, uint32_t rows, uint32_t want, const api__plan **out,
+                  ht_err *err)
+{
+    ht_bucket b;
+    api__bucket(e, phase, rows, want, &b);
+    return get(e, phase, b, out, err);
+}
+
+int api__plan_shared(ht_engine *e, int phase, const api__plan **out, ht_err *err)
+{
+    ht_bucket b;
+    api__bucket_shared(e, phase, &b);
+    return get(e, phase, b, out, err);
 }
 
 void api__plan_drop(ht_engine *e, const api__plan *plan)

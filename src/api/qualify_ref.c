@@ -17,7 +17,7 @@ typedef struct {
     uint32_t n_prompt;
     ht_progress_fn progress; /* NULL: none */
     void *user;
-    uint64_t done; /* rows run so far, of Q_PASSES times the sequence */
+    uint64_t done;     /* rows run so far, of Q_PASSES times the sequence */
     float *want, *got; /* [Q_ROWS, vocab] logits of ref and of the engine                     */
     ht_jw *w;
     bool ok;

@@ -20,6 +20,7 @@ void api__record_begin(ht_session *s, const char *call)
                            .call = call,
                            .status = "error",
                            .finish = ht_finish_name(HT_FINISH_NONE)};
+    memcpy(s->rec.phase, s->e->phase, sizeof s->rec.phase);
 }
 
 int api__ids_sha256(const int32_t *ids, size_t n, uint8_t out[HT_SHA256_BYTES], ht_err *err)
@@ -108,9 +109,9 @@ static void write_cost(ht_jw *w, uint64_t tokens, uint64_t ns, const ht_run_stat
     ht_jw_kuint(w, "deviceCopyBytes", s->device_copy_bytes);
 }
 
-static void write_segment(ht_jw *w, const ht_engine *e, const api__segment *g)
+static void write_segment(ht_jw *w, const api__record *r, const api__segment *g)
 {
-    const api__phase *p = &e->phase[g->phase];
+    const api__phase *p = &r->phase[g->phase];
     ht_jw_obj(w);
     ht_jw_kstr(w, "engine", g->plan->be->name);
     ht_jw_kstr(w, "planned", p->unit->be->name);
@@ -122,6 +123,7 @@ static void write_segment(ht_jw *w, const ht_engine *e, const api__segment *g)
     ht_jw_kuint(w, "rowsMax", g->plan->bucket.rows);
     ht_jw_kuint(w, "firstPosition", g->pos0);
     ht_jw_kuint(w, "runs", g->runs);
+    ht_jw_kuint(w, "foreignRows", g->foreign);
     write_cost(w, g->tokens, g->sum.ns, &g->sum);
     ht_jw_kuint(w, "drafted", g->drafted);
     ht_jw_kuint(w, "accepted", g->accepted);
@@ -152,8 +154,7 @@ static void write_speculation(ht_jw *w, const api__spec_record *r)
 /* One phase: the sums over its segments, then the segments. One that did not run has no token. */
 static void write_phase(ht_jw *w, const ht_session *s, int phase)
 {
-    const ht_engine *e = s->e;
-    const api__phase *p = &e->phase[phase];
+    const api__phase *p = &s->rec.phase[phase];
     const api__segment *last = NULL;
     ht_run_stats sum = {0};
     uint64_t tokens = 0, dispatches = 0, barriers = 0, drafted = 0, accepted = 0;
@@ -191,6 +192,10 @@ static void write_phase(ht_jw *w, const ht_session *s, int phase)
     ht_jw_kstr(w, "class", last ? last->plan->cls : "");
     ht_jw_kstr(w, "representation", p->rep);
     ht_jw_kuint(w, "cacheHitTokens", phase == API_PREFILL ? s->rec.n_kept : 0);
+    if (phase == API_PREFILL && s->rec.prefix.on) {
+        ht_jw_key(w, "prefixCache");
+        api__write_prefix(w, &s->rec.prefix);
+    }
     write_cost(w, tokens, wall, &sum);
     ht_jw_kuint(w, "runNs", sum.ns);
     ht_jw_kuint(w, "milliTokensPerSecond",
@@ -206,7 +211,7 @@ static void write_phase(ht_jw *w, const ht_session *s, int phase)
     ht_jw_key(w, "segments");
     ht_jw_arr(w);
     for (size_t i = 0; i < s->rec.n_segments; i++)
-        if (s->rec.segment[i].phase == phase) write_segment(w, e, &s->rec.segment[i]);
+        if (s->rec.segment[i].phase == phase) write_segment(w, &s->rec, &s->rec.segment[i]);
     ht_jw_end(w, ']');
     ht_jw_end(w, '}');
 }

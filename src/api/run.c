@@ -1,5 +1,5 @@
-/* run.c - one batch of a session through a plan: pages reserved, run, waited for, counted. A run
- * that fails or is cancelled leaves the session at the position it had. */
+/* run.c - a batch of one or several sessions through a plan: pages reserved, run, waited for,
+ * counted. A run that fails or is cancelled leaves every session at the position it had. */
 #include "api/api.h"
 #include "core/clock.h"
 #include <string.h>
@@ -45,75 +45,168 @@ static api__segment *segment_of(api__record *r, int phase, const api__plan *p, u
     return g;
 }
 
-/* Add the backend's own figures of the run to the record: least bytes and operations at the rows
- * and depth that ran, what was dispatched, what was copied. */
-static int count(ht_session *s, int phase, const api__plan *p, uint32_t pos, uint32_t n,
-                 ht_err *err)
+/* Of a cost spread over `of` rows, what falls on the n from row `at` on. Shares of all rows add up
+ * to the whole. */
+static uint64_t share(uint64_t all, uint32_t at, uint32_t n, uint32_t of)
 {
-    ht_run_stats st = {0};
-    if (p->be->stats(p->plan, &st))
-        return HT_FAIL(err, HT_EDEVICE, "engine %s gives no figures for its last run", p->be->name);
-    api__segment *g = segment_of(&s->rec, phase, p, pos);
-    g->tokens += n;
-    g->runs++;
-    g->sum.ns += st.ns;
-    g->sum.bytes += st.bytes;
-    g->sum.flops += st.flops;
-    g->sum.dispatches += st.dispatches;
-    g->sum.barriers += st.barriers;
-    g->sum.host_copy_bytes += st.host_copy_bytes;
-    g->sum.device_copy_bytes += st.device_copy_bytes;
-    return 0;
+    const uint64_t q = all / of, r = all % of;
+    return q * n + r * (at + n) / of - r * at / of;
 }
 
-/* Run and wait until it is done or the session is cancelled. A backend may report a cancel that was
- * meant for an earlier run of the same plan: the session's own flag decides, and the batch, which
+/* Add a part's share of the backend's own figures of the run to its session's record: least bytes
+ * and operations at the rows and depth that ran, what was dispatched, what was copied. */
+static void count(const api__part *part, const api__plan *p, const ht_run_stats *st, uint32_t pos,
+                  uint32_t at, uint32_t rows)
+{
+    api__segment *g = segment_of(&part->s->rec, part->phase, p, pos);
+    const uint32_t n = part->n;
+    g->tokens += n;
+    g->runs++;
+    g->foreign += rows - n;
+    g->sum.ns += share(st->ns, at, n, rows);
+    g->sum.bytes += share(st->bytes, at, n, rows);
+    g->sum.flops += share(st->flops, at, n, rows);
+    g->sum.dispatches += (uint32_t)share(st->dispatches, at, n, rows);
+    g->sum.barriers += (uint32_t)share(st->barriers, at, n, rows);
+    g->sum.host_copy_bytes += share(st->host_copy_bytes, at, n, rows);
+    g->sum.device_copy_bytes += share(st->device_copy_bytes, at, n, rows);
+}
+
+static bool cancelled(const api__part *part, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (atomic_load(&part[i].s->cancel)) return true;
+    return false;
+}
+
+/* Run and wait until it is done or a session is cancelled. A backend may report a cancel that was
+ * meant for an earlier run of the same plan: the sessions' own flags decide, and the batch, which
  * writes the same values to the same places, is run again. */
-static int drive(ht_session *s, const api__plan *p, const ht_batch *b, const float **logits,
-                 ht_err *err)
+static int drive(const api__part *part, uint32_t n, const api__plan *p, const ht_batch *b,
+                 const float **logits, ht_err *err)
 {
     int rc = 0;
-    atomic_store(&s->running, p);
+    for (uint32_t i = 0; i < n; i++) atomic_store(&part[i].s->running, p);
     do {
-        if (atomic_load(&s->cancel)) {
-            rc = HT_FAIL(err, HT_ECANCELLED, "cancelled at position %u", ht_seq_len(s->seq));
+        if (cancelled(part, n)) {
+            rc =
+                HT_FAIL(err, HT_ECANCELLED, "cancelled at position %u", ht_seq_len(part[0].s->seq));
             break;
         }
         rc = p->be->run(p->plan, b, err);
         if (!rc) rc = p->be->wait(p->plan, logits, err);
-    } while (rc == HT_ECANCELLED && !atomic_load(&s->cancel));
-    atomic_store(&s->running, NULL);
+    } while (rc == HT_ECANCELLED && !cancelled(part, n));
+    for (uint32_t i = 0; i < n; i++) atomic_store(&part[i].s->running, NULL);
+    return rc;
+}
+
+/* The batch of one session: its own arrays and page table as they are. */
+static void fill_one(const api__part *part, ht_batch *b, const uint8_t *rope_long)
+{
+    ht_session *s = part->s;
+    const uint32_t pos = ht_seq_len(s->seq);
+    for (uint32_t i = 0; i < part->n; i++) s->pos[i] = (int32_t)(pos + i);
+    *b = (ht_batch){.rows = part->n,
+                    .seqs = 1,
+                    .n_want = part->n_want,
+                    .token = part->ids,
+                    .pos = s->pos,
+                    .seq = s->owner,
+                    .page = {ht_seq_pages(s->seq, HT_KV_FULL), ht_seq_pages(s->seq, HT_KV_WINDOW)},
+                    .want = part->want,
+                    .rope_long = *rope_long ? rope_long : NULL};
+}
+
+/* The batch of several: rows one after the other, page tables side by side. */
+static void fill_many(ht_engine *e, const api__part *part, uint32_t n_parts, ht_batch *b)
+{
+    const api__batch *m = &e->batch;
+    const size_t n_table = (e->ctx + HT_PAGE - 1) / HT_PAGE;
+    uint32_t rows = 0, n_want = 0;
+    bool any_long = false;
+    for (uint32_t k = 0; k < n_parts; k++) {
+        const ht_session *s = part[k].s;
+        const uint32_t pos = ht_seq_len(s->seq);
+        for (uint32_t i = 0; i < part[k].n_want; i++) m->want[n_want++] = rows + part[k].want[i];
+        for (uint32_t i = 0; i < part[k].n; i++, rows++) {
+            m->token[rows] = part[k].ids[i];
+            m->pos[rows] = (int32_t)(pos + i);
+            m->owner[rows] = (uint16_t)k;
+        }
+        for (int c = 0; c < HT_KV_CLASSES; c++) {
+            const uint32_t *pages = ht_seq_pages(s->seq, c);
+            if (pages) memcpy(m->table[c] + k * n_table, pages, n_table * sizeof *pages);
+        }
+        m->rope_long[k] = s->rope_long;
+        any_long = any_long || s->rope_long;
+    }
+    *b = (ht_batch){.rows = rows,
+                    .seqs = n_parts,
+                    .n_want = n_want,
+                    .token = m->token,
+                    .pos = m->pos,
+                    .seq = m->owner,
+                    .page = {m->table[HT_KV_FULL], m->table[HT_KV_WINDOW]},
+                    .want = m->want,
+                    .rope_long = any_long ? m->rope_long : NULL};
+}
+
+/* Pages for every part; on failure the first `*done` have theirs. */
+static int reserve(ht_engine *e, const api__part *part, uint32_t n, uint32_t *done, ht_err *err)
+{
+    for (*done = 0; *done < n; ++*done) {
+        ht_session *s = part[*done].s;
+        const uint64_t before = ht_pool_copied_bytes(e->pool);
+        HT_TRY(ht_seq_reserve(s->seq, part[*done].n, err));
+        s->rec.cow_bytes += ht_pool_copied_bytes(e->pool) - before;
+    }
+    return 0;
+}
+
+static int run_reserved(ht_engine *e, const api__plan *p, const api__part *part, uint32_t n,
+                        const float **logits, ht_err *err)
+{
+    ht_batch b;
+    ht_run_stats st = {0};
+    const uint8_t rope_long = part[0].s->rope_long;
+    if (n == 1) fill_one(part, &b, &rope_long);
+    else fill_many(e, part, n, &b);
+    HT_TRY(drive(part, n, p, &b, logits, err));
+    if (p->be->stats(p->plan, &st))
+        return HT_FAIL(err, HT_EDEVICE, "engine %s gives no figures for its last run", p->be->name);
+    for (uint32_t k = 0, at = 0; k < n; at += part[k++].n) {
+        ht_session *s = part[k].s;
+        const uint32_t pos = ht_seq_len(s->seq);
+        count(&part[k], p, &st, pos, at, b.rows);
+        if (part[k].ids != s->hist + pos)
+            memcpy(s->hist + pos, part[k].ids, part[k].n * sizeof *s->hist);
+        api__class_mark(s, ht_seq_len(s->seq), part[k].n, p->cls);
+        ht_seq_advance(s->seq, part[k].n);
+    }
+    return 0;
+}
+
+int api__run_parts(ht_engine *e, const api__plan *p, const api__part *part, uint32_t n,
+                   const float **logits, uint32_t *culprit, ht_err *err)
+{
+    uint32_t done = 0;
+    int rc = reserve(e, part, n, &done, err);
+    if (culprit) *culprit = rc ? done : n;
+    if (!rc) rc = run_reserved(e, p, part, n, logits, err);
+    if (!rc) return 0;
+    /* Gives the reserved pages back; to where a reservation began it always works. */
+    for (uint32_t k = 0; k < done; k++)
+        (void)(ht_seq_truncate(part[k].s->seq, ht_seq_len(part[k].s->seq), NULL) == 0);
+    if (rc == HT_EDEVICE) api__plan_drop(e, p);
     return rc;
 }
 
 int api__run(ht_session *s, int phase, const api__plan *p, const int32_t *ids, uint32_t n,
              const uint32_t *want, uint32_t n_want, const float **logits, ht_err *err)
 {
-    uint32_t pos = ht_seq_len(s->seq);
-    int rc = ht_seq_reserve(s->seq, n, err);
-    if (rc) return rc;
-    for (uint32_t i = 0; i < n; i++) s->pos[i] = (int32_t)(pos + i);
-    const uint8_t rope_long = s->rope_long;
-    ht_batch b = {.rows = n,
-                  .seqs = 1,
-                  .n_want = n_want,
-                  .token = ids,
-                  .pos = s->pos,
-                  .seq = s->owner,
-                  .page = {ht_seq_pages(s->seq, HT_KV_FULL), ht_seq_pages(s->seq, HT_KV_WINDOW)},
-                  .want = want,
-                  .rope_long = rope_long ? &rope_long : NULL};
-    rc = drive(s, p, &b, logits, err);
-    if (!rc) rc = count(s, phase, p, pos, n, err);
-    if (!rc) {
-        if (ids != s->hist + pos) memcpy(s->hist + pos, ids, n * sizeof *ids);
-        ht_seq_advance(s->seq, n);
-        return 0;
-    }
-    /* Gives the reserved pages back; to where a reservation began it always works. */
-    (void)(ht_seq_truncate(s->seq, pos, NULL) == 0);
-    if (rc == HT_EDEVICE) api__plan_drop(s->e, p);
-    return rc;
+    const api__part part = {
+        .s = s, .phase = phase, .ids = ids, .n = n, .want = want, .n_want = n_want};
+    return api__run_parts(s->e, p, &part, 1, logits, NULL, err);
 }
 
 int api__roll_back(ht_session *s, const api__plan *p, uint32_t len, uint32_t drafted,

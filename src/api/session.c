@@ -30,8 +30,9 @@ int api__session_make(ht_session **out, ht_engine *e, ht_err *err)
         s->pos = ht_arena_array(arena, e->ubatch, sizeof *s->pos);
         s->owner = ht_arena_array(arena, e->ubatch, sizeof *s->owner);
         s->want = ht_arena_array(arena, e->ubatch, sizeof *s->want);
+        s->page_class = ht_arena_array(arena, (size_t)e->ctx / HT_PAGE + 1, 1);
     }
-    if (!s || !s->hist || !s->pos || !s->owner || !s->want)
+    if (!s || !s->page_class || !s->hist || !s->pos || !s->owner || !s->want)
         rc = HT_FAIL(err, HT_ENOMEM, "no memory for a session of %u positions", e->ctx);
     if (!rc) rc = ht_seq_new(&s->seq, e->pool, e->ctx, err);
     if (rc) ht_arena_free(arena);
@@ -82,6 +83,14 @@ uint32_t ht_session_len(const ht_session *s)
     return s ? ht_seq_len(s->seq) : 0;
 }
 
+/* HT_EBUSY while a generation is under way in the session. Inside the engine. */
+static int check_free(const ht_session *s, ht_err *err)
+{
+    if (!s->gen) return 0;
+    return HT_FAIL(err, HT_EBUSY,
+                   "the session is in a generation; end that one, or use another session");
+}
+
 int ht_session_truncate(ht_session *s, uint32_t len, ht_err *err)
 {
     if (!s) return HT_FAIL(err, HT_EARG, "ht_session_truncate: no session");
@@ -89,7 +98,8 @@ int ht_session_truncate(ht_session *s, uint32_t len, ht_err *err)
         return HT_FAIL(err, HT_EARG, "cannot truncate to %u positions: the session holds %u", len,
                        ht_seq_len(s->seq));
     HT_TRY(api__enter(s->e, err));
-    const int rc = ht_seq_truncate(s->seq, len, err);
+    int rc = check_free(s, err);
+    if (!rc) rc = ht_seq_truncate(s->seq, len, err);
     api__leave(s->e);
     return rc;
 }
@@ -108,6 +118,7 @@ static int fork_from(ht_session **out, const ht_session *from, ht_err *err)
     s->seq = seq;
     s->rope_long = from->rope_long;
     memcpy(s->hist, from->hist, ht_seq_len(seq) * sizeof *s->hist);
+    memcpy(s->page_class, from->page_class, (ht_seq_len(seq) + HT_PAGE - 1) / HT_PAGE);
     return 0;
 }
 
@@ -140,6 +151,7 @@ int api__keep_prefix(ht_session *s, const int32_t *ids, uint32_t n, bool is_long
     uint32_t most = n - 1 < held ? n - 1 : held;
     while (keep < most && s->hist[keep] == ids[keep]) keep++;
     if (is_long != s->rope_long) keep = 0;
+    keep = api__class_keep(s, keep);
     if (keep < held) {
         ht_err lost;
         /* A windowed cache may no longer hold what the shorter sequence would see. */
@@ -252,6 +264,10 @@ int ht_session_eval(ht_session *s, const int32_t *ids, size_t n, const uint32_t 
     j.n_want = !want && n_want ? n : n_want;
     HT_TRY(eval_check(s, &j, err));
     HT_TRY(api__enter(s->e, err));
+    if (check_free(s, err)) {
+        api__leave(s->e);
+        return HT_EBUSY;
+    }
     atomic_store(&s->cancel, 0);
     api__route_reference(s->e);
     api__record_begin(s, "eval");

@@ -26,6 +26,7 @@ struct ht_sampler {
     bool by_id;                     /* candidates still stand in order of id                      */
     bool has_p;                     /* p of the candidates is that of temperature 1               */
     ht_logit_bias *bias;
+    const uint32_t *allow;          /* ids that may come, a bit each; NULL: all                   */
     int32_t *breaker_ids;           /* all breaker sequences end to end                           */
     size_t *breaker_n, n_breakers;
     uint32_t *match;                /* DRY: [window] lengths of repeats                           */

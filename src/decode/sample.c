@@ -1,7 +1,7 @@
 /* sample.c - the sampler chain, in llama.cpp's usual order:
  *
- *     logit bias -> penalties -> DRY -> top-k -> typical-p -> top-p -> min-p -> XTC -> temperature
- *     -> draw
+ *     logit bias -> penalties -> DRY -> constraint -> top-k -> typical-p -> top-p -> min-p -> XTC
+ *     -> temperature -> draw
  *
  * Truncation sees the distribution at temperature 1. Greedy (temp <= 0) takes the largest logit
  * after bias, penalties and DRY. A NaN or -inf logit excludes its token; +inf makes it certain.
@@ -72,6 +72,32 @@ static double sum_exp(const float *x, uint32_t n, float top)
     return sum;
 }
 
+void ht_top_of(const float *x, uint32_t n_vocab, ht_top *top, uint32_t n, uint32_t *got)
+{
+    uint32_t have = 0;
+    *got = 0;
+    for (uint32_t i = 0; i < n_vocab && n; i++) {
+        if (isnan(x[i]) || (have == n && x[i] <= top[have - 1].logprob)) continue;
+        uint32_t at = have < n ? have++ : have - 1;
+        for (; at && top[at - 1].logprob < x[i]; at--) top[at] = top[at - 1];
+        top[at] = (ht_top){(int32_t)i, x[i]};
+    }
+    if (!have) return;
+    const float most = top[0].logprob;
+    const bool finite = most != INFINITY && most != -INFINITY;
+    const double log_sum = finite ? log(sum_exp(x, n_vocab, most)) : 0;
+    for (uint32_t i = 0; i < have; i++) {
+        const float v = top[i].logprob;
+        top[i].logprob = finite ? (float)((double)(v - most) - log_sum) : v == most ? 0 : -INFINITY;
+    }
+    *got = have;
+}
+
+void ht_sampler_allow(ht_sampler *s, const uint32_t *bits)
+{
+    s->allow = bits;
+}
+
 /* Natural logarithm of the softmax of x at id. */
 static float log_softmax(const float *x, uint32_t n, int32_t id)
 {
@@ -112,6 +138,9 @@ static void adjust(ht_sampler *s, const float *logits, const int32_t *history, s
     for (size_t i = 0; i < s->par.n_bias; i++) s->work[s->bias[i].id] += s->bias[i].bias;
     if (decode__uses_penalties(&s->par)) penalise(s, history, n);
     if (decode__uses_dry(&s->par)) decode__dry(s, history, n);
+    /* Last, so that no bias brings back what may not come. */
+    for (uint32_t i = 0; s->allow && i < s->n_vocab; i++)
+        if (!(s->allow[i / 32] >> (i % 32) & 1)) s->work[i] = -INFINITY;
 }
 
 /* ---- candidates ------------------------------------------------------------------------------ */

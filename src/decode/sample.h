@@ -17,5 +17,11 @@ void ht_sampler_free(ht_sampler *);
 HT_MUST_USE int ht_sampler_draw(ht_sampler *, const float *logits, const int32_t *history,
                                 size_t n_history,
                                 uint64_t position, int32_t *id, float *logprob, ht_err *);
+/* Of the next draws only ids whose bit is set (id i: bit i%32 of word i/32) can come; borrowed.
+ * NULL: all of them. */
+void ht_sampler_allow(ht_sampler *, const uint32_t *bits);
+/* The n likeliest ids of the unmodified logits with the natural log of their soft-max, best first,
+ * ties to the lowest id. NaN is left out: *got may be less than n. */
+void ht_top_of(const float *logits, uint32_t n_vocab, ht_top *top, uint32_t n, uint32_t *got);
 int32_t ht_argmax(const float *, uint32_t n);          /* ties to the lowest id; NaN never wins   */
 #endif
