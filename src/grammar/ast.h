@@ -1,0 +1,27 @@
+/* ast.h - what a regular expression and the right side of a GBNF rule are parsed into: nfa.h builds
+ * from the end, so a text read from its start needs a tree in between. */
+#ifndef HT_GRAMMAR_AST_H
+#define HT_GRAMMAR_AST_H
+#include "grammar/nfa.h"
+
+enum ast__kind { AST_EMPTY, AST_CLASS, AST_LIT, AST_CAT, AST_ALT, AST_REPEAT, AST_RULE };
+typedef struct ast__node ast__node;
+struct ast__node {
+    enum ast__kind kind;
+    ast__node *child, *next; /* children of AST_CAT from the last to the first; of AST_ALT any order */
+    const grammar__cps *cps; /* AST_CLASS [n], normalised */
+    const char *s;           /* AST_LIT [n] */
+    size_t n;
+    uint32_t min, max; /* AST_REPEAT */
+    uint32_t rule;     /* AST_RULE */
+};
+enum { AST_DEPTH = 200 }; /* groups inside each other */
+
+/* NULL: the build has failed. */
+ast__node *ast__new(grammar__nfa *, enum ast__kind);
+ast__node *ast__class(grammar__nfa *, const grammar__cps *, size_t n, bool negated);
+/* Put one more into an AST_CAT or AST_ALT. */
+void ast__add(ast__node *parent, ast__node *child);
+/* in_json: characters as they are written inside a JSON string. */
+uint32_t ast__emit(grammar__nfa *, const ast__node *, bool in_json, uint32_t next);
+#endif
