@@ -30,7 +30,7 @@ typedef int cli__command(cli__ctx *, ht_err *e);
 cli__command cli__run, cli__chat, cli__pack, cli__inspect, cli__tokenize, cli__template,
     cli__explain, cli__bench, cli__ppl, cli__logits, cli__doctor, cli__qualify, cli__quality,
     cli__compare, cli__bench_slot, cli__sim, cli__report, cli__keys, cli__verify, cli__promote,
-    cli__revoke, cli__routes, cli__version, cli__help;
+    cli__revoke, cli__routes, cli__prefix, cli__version, cli__help;
 
 /* ---- say.c: standard output and standard error ---- */
 /* A line on standard error at a level; control characters in it are shown as '?'. */
@@ -96,6 +96,12 @@ HT_MUST_USE int cli__text(cli__ctx *, char **text, size_t *n, ht_err *);
 HT_MUST_USE int cli__ids(cli__ctx *, uint32_t n_vocab, int32_t **ids, size_t *n, ht_err *);
 /* YYYY-MM-DDTHH:MM:SS[Z] in UTC to seconds since 1970. */
 HT_MUST_USE int cli__time(const char *text, int64_t *unix_s, ht_err *);
+
+/* ---- prefix.c: the prefix cache ---- */
+/* What the options say of it into the parameters. */
+void cli__prefix_params(const cli__ctx *, ht_engine_params *);
+/* After a generation: new pages into their files. A disk that refuses is a warning. */
+void cli__prefix_save(cli__ctx *, ht_engine *);
 
 /* ---- speculate.c: guessing ahead ---- */
 typedef struct {

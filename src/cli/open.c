@@ -214,6 +214,7 @@ void cli__engine_params(cli__ctx *c, uint32_t ctx_default, ht_engine_params *p)
         .progress = cli__progress,
         .user = c,
     };
+    cli__prefix_params(c, p);
     if (!p->prefill_engine) p->prefill_engine = engine;
     if (!p->decode_engine) p->decode_engine = engine;
 }

@@ -257,6 +257,12 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "rows of one prefill step (default: the engine's)"),
     [HT_OPT_VERIFY] = FLAG(ENGINE, 0, C_ENGINE | C(INSPECT), "--verify",
         "hash the whole model, even when a pack is trusted already"),
+    [HT_OPT_PREFIX_CACHE] = STR(ENGINE, 1, C_GEN | C(PREFIX), "--prefix-cache", "DIR", NULL,
+        "folder where computed beginnings of prompts are kept from one run to the next (lossless)"),
+    [HT_OPT_PREFIX_CACHE_SIZE] = INT(ENGINE, 1, C_GEN | C(PREFIX), "--prefix-cache-size", "8192", 0,
+        1e9, "MiB that the folder may hold, the longest unused go first; 0: no limit"),
+    [HT_OPT_UNUSED] = INT(ENGINE, 0, C(PREFIX), "--unused", NULL, 0, 36500,
+        "prune: remove what was not used for N days"),
 
     [HT_OPT_JSON] = FLAG(OUTPUT, 0, C_ALL, "--json",
         "print one JSON document on standard output, an error included"),
@@ -480,6 +486,15 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
         EXAMPLES("hetero revoke BUNDLE-ID --reason 'wrong text seen' --key index.pem"), 1, 1},
     [HT_CMD_ROUTES] = {"routes", "", "list the admitted routes and what each check says", NULL,
         EXAMPLES("hetero routes --json", "hetero routes --renew --key index.pem"), 0, 0},
+    [HT_CMD_PREFIX] = {"prefix", "ACTION [DIR]",
+        "look after a folder of the prefix cache: list, check, prune",
+        "list says what lies there, by model. check reads every page and verifies its digests. prune "
+        "removes the longest unused pages until --prefix-cache-size is kept, those older than "
+        "--unused days, and what killed programs left behind. DIR may also be given by "
+        "--prefix-cache. A page that is damaged is never used: the prompt is computed instead.",
+        EXAMPLES("hetero prefix list ~/.cache/hetero/prefix",
+                 "hetero prefix prune --prefix-cache ~/.cache/hetero/prefix --prefix-cache-size 1024"),
+        1, 2},
     [HT_CMD_VERSION] = {"version", "", "version, commit and engines of this build", NULL,
         EXAMPLES("hetero version --json"), 0, 0},
     [HT_CMD_HELP] = {"help", "[COMMAND]", "this list, or the options of one command", NULL,
