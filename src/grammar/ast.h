@@ -8,7 +8,7 @@ enum ast__kind { AST_EMPTY, AST_CLASS, AST_LIT, AST_CAT, AST_ALT, AST_REPEAT, AS
 typedef struct ast__node ast__node;
 struct ast__node {
     enum ast__kind kind;
-    ast__node *child, *next; /* children of AST_CAT from the last to the first; of AST_ALT any order */
+    ast__node *child, *next; /* of AST_CAT from the last to the first; of AST_ALT in any order */
     const grammar__cps *cps; /* AST_CLASS [n], normalised */
     const char *s;           /* AST_LIT [n] */
     size_t n;

@@ -9,7 +9,7 @@ typedef struct {
     uint32_t first; /* its tokens in `token`: up to the next node's first */
     uint8_t byte, depth; /* depth of the root's children: 0 */
 } lexicon__node;
-enum { LEXICON_TOKEN = 200 }; /* bytes of the longest token taken in; longer ones are never allowed */
+enum { LEXICON_TOKEN = 200 }; /* bytes of the longest token taken in; longer: never allowed */
 
 struct ht_lexicon {
     const ht_tok *tok;

@@ -46,8 +46,8 @@ bool schema__equal(const ht_json *, const ht_json *);
 
 /* The node that a $ref names; path: the reference's own, for errors. */
 const ht_json *schema__resolve(schema__c *, const ht_json *ref, const char *path);
-/* The schema with $ref and allOf at its top worked in, keywords checked; NULL: the build failed. The
- * result may be the same node, or the one that a $ref names. */
+/* The schema with $ref and allOf at its top worked in, keywords checked; NULL: the build failed.
+ * The result may be the same node, or the one that a $ref names. */
 const ht_json *schema__flatten(schema__c *, const ht_json *, const char **path);
 /* What both allow (flat ones). *never: nothing. */
 const ht_json *schema__merge(schema__c *, const ht_json *a, const ht_json *b, const char *path,

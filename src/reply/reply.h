@@ -1,6 +1,6 @@
 /* reply.h - take a model's reply apart while it comes: reasoning, text for the user, tool calls
- * with streamed arguments. The form of a call follows from the chat template. What begins like a call
- * and turns out not to be one comes back as text: nothing a model writes is an error.
+ * with streamed arguments. The form of a call follows from the chat template. What begins like a
+ * call and turns out not to be one comes back as text: nothing a model writes is an error.
  *
  * For replies with tools a grammar can hold the model to the form: ht_tools_grammar. */
 #ifndef HT_REPLY_REPLY_H
@@ -12,8 +12,8 @@ enum ht_reply_form {
     HT_FORM_JSON,    /* {"name":..,"arguments"|"parameters":{..}}, one or an array: plain JSON   */
     HT_FORM_HERMES,  /* <tool_call>{"name":..,"arguments":{..}}</tool_call> (Qwen, SmolLM3)      */
     HT_FORM_LLAMA3,  /* [<|python_tag|>]{"name":..,"parameters":{..}}[; {..}]                    */
-    HT_FORM_MISTRAL, /* [TOOL_CALLS][{"name":..,"arguments":{..}},..], or
-                        [TOOL_CALLS]name[ARGS]{..}                                               */
+    HT_FORM_MISTRAL, /* [TOOL_CALLS][{"name":..,"arguments":{..}},..]                            */
+    HT_FORM_MISTRAL_ARGS, /* [TOOL_CALLS]name[ARGS]{..}, again for each call                     */
     HT_FORMS
 };
 /* From the template's text; template NULL: HT_FORM_JSON. */
@@ -50,7 +50,8 @@ typedef struct {
     bool hold_args;         /* one HT_REPLY_ARGS with all arguments, so that a broken call can come
                                back as text even when its head was right: for answers that are not
                                streamed, and for streams without a grammar                        */
-    uint64_t id_seed;       /* ids are "call_" and 24 letters made from this and the index        */
+    uint64_t id_seed;       /* ids are "call_" and 24 letters made from this and the index; nine
+                               letters for Mistral, whose templates insist on that                */
 } ht_reply_params;
 typedef struct ht_reply ht_reply;
 HT_MUST_USE int ht_reply_new(ht_reply **, const ht_reply_params *, ht_reply_fn, void *user,
