@@ -44,6 +44,21 @@ $(B)/test/fuzz_$1: $(B)/obj/tests/fuzz/fuzz_$1.o $(FUZZ_MAIN) $(call link_of,api
 endef
 $(foreach f,$(FUZZERS),$(eval $(call fuzz_rule,$f)))
 
+# ---- the verifier with numbered checks: each is switched off in turn by tests/e2e/evid_switch.py --------
+SWITCH_SRC := $(addprefix src/evid/,bundle_quality.c bundle_raw.c bundle_read.c bundle_samples.c dsse.c journal.c \
+                manifest.c policy.c quality.c schema.c scope.c stat.c trust.c verdict.c verify.c) src/core/json.c
+SWITCH_OBJS := $(patsubst %.c,$(B)/switch/%.o,$(notdir $(SWITCH_SRC)))
+$(B)/switch/checks.json: tests/switch/instrument.py $(SWITCH_SRC)
+	$(call say,GEN)
+	$(Q)$(PYTHON) $< $(B)/switch $(SWITCH_SRC)
+$(SWITCH_OBJS): $(B)/switch/%.o: $(B)/switch/checks.json $(B)/flags
+	$(call say,CC)
+	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $(B)/switch/$*.c
+$(B)/test/check_switch: $(call test_objs,tests/switch) $(SWITCH_OBJS) $(call link_of,evid)
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(LDBASE) $(LDFLAGS) -o $@ $(B)/obj/tests/switch/main.o $(SWITCH_OBJS) $(call link_of,evid) $(LIBS)
+
 # ---- the suite: pairs "name command" for tests/suite.sh -----------------------------------------
 C_TESTS := $(foreach d,$(UNITS),unit_$(call us,$d)) $(KINDS)
 C_BINS := $(C_TESTS:%=$(B)/test/%) $(FUZZERS:%=$(B)/test/fuzz_%)
@@ -54,8 +69,8 @@ E2E_SUITE = $(foreach e,$(E2E),e2e_$(basename $(notdir $e)) '$(PYTHON) $e')
 LINT_SUITE = $(foreach l,deps style symbols opts quarantine,lint_$l 'sh tests/lint/$l.sh $(B)') \
              api_headers 'sh tests/api/headers.sh $(B)' api_install 'sh tests/api/install.sh $(B)'
 SUITE_ENV = HETERO=$(abspath $(B)/hetero) CC='$(CC)' CXX='$(CXX)' LIBS='$(LIBS)' MAKEFLAGS= \
-            TEST_TIMEOUT=$(TEST_TIMEOUT)
-ALL_BUILT = $(C_BINS) $(B)/hetero $(B)/libhetero.a $(B)/libhetero.so.0
+            TEST_TIMEOUT=$(TEST_TIMEOUT) CHECK_SWITCH=$(abspath $(B)/test/check_switch)
+ALL_BUILT = $(C_BINS) $(B)/test/check_switch $(B)/hetero $(B)/libhetero.a $(B)/libhetero.so.0
 
 .PHONY: test test-full test-c test-e2e lint test-bins
 test-bins: $(C_BINS)
@@ -66,7 +81,7 @@ test-full: $(ALL_BUILT)
 	    $(C_SUITE) $(E2E_SUITE) $(LINT_SUITE)
 test-c: $(C_BINS)
 	@$(SUITE_ENV) sh tests/suite.sh $(B)/log $(C_SUITE)
-test-e2e: $(B)/hetero
+test-e2e: $(B)/hetero $(B)/test/check_switch
 	@$(SUITE_ENV) sh tests/suite.sh $(B)/log $(E2E_SUITE)
 lint: $(ALL_BUILT)
 	@$(SUITE_ENV) sh tests/suite.sh $(B)/log $(LINT_SUITE)

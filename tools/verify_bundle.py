@@ -282,10 +282,12 @@ def path_ok(p):
 def read_tree(top):
     """Every file below top by its relative path; anything but folders and plain files is refused."""
     out = {}
+    need(os.path.isdir(top), 'MANIFEST: no folder %s' % top)
     for folder, dirs, names in os.walk(top):
         for n in dirs + names:
             full = os.path.join(folder, n)
             rel = os.path.relpath(full, top)
+            need(len(os.fsencode(rel)) <= 200 and rel.count('/') < 15 + (n in names), 'MANIFEST: %s is too long or too deep' % rel)
             st = os.lstat(full)
             if stat.S_ISDIR(st.st_mode):
                 continue
@@ -366,6 +368,9 @@ def block_arms(seed, b, null_run):
 class Bundle:
     def __init__(self, tree, inputs):
         self.tree = {f['path']: tree[f['path']] for f in inputs['files']}
+        self.raw = {}
+        for f in inputs['files']: # raw/b03/s2-B/a1/...: sorted already
+            self.raw.setdefault('/'.join(f['path'].split('/')[:4]) + '/', []).append((f['path'], f['sha256']))
         self.id = sha(tree['inputs.manifest.json'])
         need('policy.json' in self.tree, 'MANIFEST: policy.json is missing')
         self.policy = read_policy(self.tree['policy.json'])
@@ -577,9 +582,8 @@ class Bundle:
                 'nPrompt': s['nPrompt'], 'missing': missing}
 
     def find_raw(self, prefix, digest_, name):
-        for path in sorted(self.tree, key=str.encode):
-            if (path.startswith(prefix) and path.endswith(name) and len(path) >= len(prefix) + len(name) and
-                    sha(self.tree[path]) == digest_):
+        for path, digest_of in self.raw.get(prefix, []):
+            if path.endswith(name) and len(path) >= len(prefix) + len(name) and digest_of == digest_:
                 return self.tree[path]
         raise Refused('RAW: no %s below %s with this digest' % (name, prefix))
 
@@ -624,6 +628,7 @@ class Bundle:
         item = {'i': integer(), 'kind': word('greedy', 'text', 'task'), 'promptTokSha256': digest}
         ref = {'i': integer(), 'out': u32, 'right': maybe(boolean), 'top1': u32}
         cand = {**ref, 'kldNano': array(integer(0, 2**40))}
+        need(all(self.tree[n].count(b'\n') <= 100000 for n in names), 'QUALITY: more than 100000 items')
         docs = [[closed(x, t, n) for x in lines(self.tree[n], n)] for n, t in zip(names, (item, ref, cand))]
         need(len(docs[0]) == len(docs[1]) == len(docs[2]), 'QUALITY: the files differ in length')
         q = dict.fromkeys(['exactPrompts', 'kldP999Nano', 'kldSumNano', 'lenCand', 'lenRef', 'positions', 'prompts',

@@ -42,24 +42,20 @@ void ht_utc_format(int64_t unix_s, char out[21])
 
 bool ht_utc_parse(const char *s, int64_t *unix_s)
 {
-    static const char form[] = "dddd-dd-ddTdd:dd:ddZ";
-    int part[6] = {0}, k = 0;
-    if (strlen(s) != sizeof form - 1) return false;
-    for (size_t i = 0; form[i]; i++) {
-        if (form[i] != 'd') {
-            if (s[i] != form[i]) return false;
-            k++;
-        } else {
-            if (s[i] < '0' || s[i] > '9') return false;
-            part[k] = part[k] * 10 + (s[i] - '0');
-        }
-    }
-    if (part[3] > 23 || part[4] > 59 || part[5] > 59) return false;
+    static const struct {
+        uint8_t at, n;
+    } field[6] = {{0, 4}, {5, 2}, {8, 2}, {11, 2}, {14, 2}, {17, 2}};
+    int64_t part[6] = {0};
+    char back[21];
+    if (strlen(s) != sizeof back - 1) return false;
+    for (size_t i = 0; i < 6; i++)
+        for (size_t k = field[i].at; k < field[i].at + (size_t)field[i].n; k++)
+            part[i] = part[i] * 10 + (s[k] - '0');
     int64_t t = days_from_civil(part[0], part[1], part[2]) * 86400 + part[3] * 3600 + part[4] * 60 +
                 part[5];
-    char back[21];
-    ht_utc_format(t, back); /* refuses month 13 and 31 February: they come back as another date */
-    if (strcmp(back, s) != 0) return false;
+    /* What is no digit, no such day or hour, or another separator comes back as another text. */
+    ht_utc_format(t, back);
+    if (memcmp(back, s, sizeof back - 1) != 0) return false;
     *unix_s = t;
     return true;
 }

@@ -75,15 +75,24 @@ def trust_root(keys):
 
 
 class Maker:
+    """Every input of a bundle. edit: what a test wants to be wrong, {path or 'sample', 'event', 'chunks',
+    'prompts', 'quality': function}; it gets the document, row or rows before they are digested (a path: also the
+    bytes of a file that is none) and gives back what is written instead. 'event' gets and gives [(name, members)]."""
+
     def __init__(self, pairs=8, requests=1, gain=1.1, seed=7, fail=None, void=None, quality='same', policy=None,
-                 jitter=0.001):
+                 jitter=0.001, cells=('d512', 'p512'), null_gain=1.0, slow=None, edit=None):
         self.files, self.now, self.noise = {}, 10**9, 12345
+        self.names, self.null_gain, self.slow, self.edit = cells, null_gain, slow, edit or {}
         self.pairs, self.requests, self.gain, self.seed = pairs, requests, gain, seed
         self.fail, self.void, self.quality, self.jitter = fail, void, quality, jitter
         self.policy = policy or POLICY
         self.build()
 
+    def change(self, what, doc, *more):
+        return self.edit[what](doc, *more) if what in self.edit else doc
+
     def put(self, path, doc):
+        doc = self.change(path, doc)
         data = doc if isinstance(doc, bytes) else V.canon(doc)
         self.files[path] = data
         return V.sha(data)
@@ -115,7 +124,8 @@ class Maker:
         self.put('edges.json', {'edges': [{'fixedNs': 5, 'from': 'cpu', 'kind': 'kvHandoff', 'nsPerToken': 1,
                                            'to': 'cpu;threads=2'}], 'schema': 'hetero/edges/1'})
         cells = []
-        for cid, phase in (('d512', 'decode'), ('p512', 'prefill')):
+        for cid in self.names:
+            phase = 'decode' if cid[0] == 'd' else 'prefill'
             pair = [self.scope(phase, b) for b in ('cpu', 'cpu;threads=2')]
             for s in pair:
                 del s['acc']
@@ -128,6 +138,7 @@ class Maker:
                  'promptTokSha256': V.sha(b'%d %s %d' % (p, c['id'].encode(), r))}
                 for p in range(2 * len(order)) for c in cells for r in range(self.requests)]
         self.prompts = {(x['pairId'], x['bucket'], x['request']): x for x in rows}
+        rows = self.change('prompts', rows)
         prompts = self.put('prompts.jsonl', b''.join(V.canon(x) + b'\n' for x in rows))
         self.put('design.json', {
             'blocks': 'ABBA_BAAB', 'cells': cells, 'cpus': 8, 'nullPairs': 8, 'order': order, 'pairs': self.pairs,
@@ -148,13 +159,13 @@ class Maker:
             rows[0].append({'i': i, 'kind': kind, 'promptTokSha256': 'a' * 64})
             rows[1].append({'i': i, 'out': [1, 2, 3, 4], 'right': right, 'top1': [5, 6]})
             rows[2].append({'i': i, 'kldNano': [1, 2], 'out': [1, 2, 3, last], 'right': right, 'top1': [5, 6]})
-        for name, part in zip(('prompts', 'ref', 'cand'), rows):
+        for name, part in zip(('prompts', 'ref', 'cand'), self.change('quality', rows)):
             self.put('quality/%s.jsonl' % name, b''.join(V.canon(x) + b'\n' for x in part))
 
     def event(self, name, **more):
-        ev = {'event': name, 'monoNs': self.now, 'prev': self.prev, 'seq': self.seq, **more}
-        self.journal.append(V.canon(ev))
-        self.prev, self.seq = V.sha(self.journal[-1]), self.seq + 1
+        for name, more in self.change('event', [(name, more)]):
+            self.journal.append(V.canon({'event': name, 'monoNs': self.now, 'prev': self.prev, 'seq': self.seq, **more}))
+            self.prev, self.seq = V.sha(self.journal[-1]), self.seq + 1
 
     def run(self, order):
         self.journal, self.rows, self.prev, self.seq = [], [], '0' * 64, 0
@@ -192,19 +203,23 @@ class Maker:
     def request(self, block, slot, attempt, arm, cell, r, is_void):
         pair = 2 * block + (slot - 1) // 2
         fails = self.fail == (block, slot) and not is_void
-        speed = (self.gain if arm == 'B' else 1) * (1 + self.jitter * (2 * self.rand() - 1))
+        speed = {'B': self.gain, 'M': self.null_gain}.get(arm, 1) * (1 + self.jitter * (2 * self.rand() - 1))
+        if arm == 'B' and pair == self.slow:
+            speed /= 3
         ttft, gap, toks = int(10**8 / speed), int(10**7 / speed), [] if fails else [1, 2, 3, 4]
         at = 'raw/b%02d/s%d-%s/a%d/%s-%d/' % (block, slot, arm, attempt, cell, r)
         p = self.prompts[(pair, cell, r)]
-        chunks = [{'i': i, 'len': 2, 'off': 2 * i, 'tNs': self.now + ttft + i * gap, 'tok': [t]}
-                  for i, t in enumerate(toks)]
+        rows = [{'i': i, 'len': 2, 'off': 2 * i, 'tNs': self.now + ttft + i * gap, 'tok': [t]}
+                for i, t in enumerate(toks)]
         end = 'EOF_EARLY' if fails else 'DONE'
-        body = b''.join(V.canon(x) + b'\n' for x in chunks + [{'end': end}])
+        rows = self.change('chunks', rows + [{'end': end}], (block, slot))
+        toks = [t for c in rows for t in c.get('tok', [])]
+        body = b''.join(V.canon(x) + b'\n' for x in rows)
         failed = {'known': False, 'reason': 'FAILED'}
         timed = not fails and not is_void
         guards = {g: 0 for g in V.GUARDS}
         guards.update(acOnline=not is_void, clocksSteady=True, gpuProcs=NONE)
-        self.rows.append(V.canon({
+        row = {
             'arm': arm, 'attempt': attempt, 'block': block, 'bucket': cell,
             'chunksSha256': self.put(at + 'chunks.jsonl', body), 'e2eNs': ttft + 3 * gap if timed else failed,
             'endState': end, 'guards': guards, 'intendedNs': self.now, 'nOut': len(toks), 'nPrompt': p['nPrompt'],
@@ -214,25 +229,48 @@ class Maker:
             'responseSha256': self.put(at + 'response.bin', b'' if fails else b'abcdefgh'), 'schema': 'hetero/sample/1',
             'sendLagNs': 1200, 'slot': slot, 'status': 'voidGuard' if is_void else 'sutError' if fails else 'ok',
             'tpotNs': gap if timed else failed, 'ttftNs': ttft if timed else failed,
-            'voidReason': 'AC_LOST' if is_void else None}))
+            'voidReason': 'AC_LOST' if is_void else None}
+        self.rows.append(V.canon(self.change('sample', row, (block, slot))))
         self.now += 10**9
+
+    def seal(self, key, twin=None):
+        """Manifests, outputs and statement; the bundle's id. twin: whose outputs are taken where the inputs are
+        refused, by a Maker that was sealed."""
+        def manifest(paths, schema, role, **more):
+            return self.change(schema, V.canon({'files': [
+                {'bytes': len(self.files[p]), 'path': p, 'role': role, 'sha256': V.sha(self.files[p])}
+                for p in sorted(paths) if p in self.files], 'schema': schema, **more}))
+        self.files = self.change('files', self.files)
+        inputs = manifest(self.files, 'hetero/inputs/1', 'input')
+        tree = dict(self.files, **{'inputs.manifest.json': inputs})
+        try:
+            b = V.Bundle(tree, V.read_manifest(tree, 'inputs.manifest.json', 'hetero/inputs/1', {}))
+            docs, self.cls, hardware, eligible = V.outputs(b)
+            body = lambda outs: V.statement(b, V.sha(outs), hardware, eligible)  # noqa: E731
+        except V.Refused:
+            if not twin:
+                raise
+            docs, self.cls = [twin.files[x] for x in V.OUTPUTS], None
+            body = lambda outs: b'{}'  # noqa: E731
+        for path, data in zip(V.OUTPUTS, docs):
+            self.put(path, data)
+        self.files = self.change('outputs', self.files)
+        outs = manifest(V.OUTPUTS, 'hetero/outputs/1', 'output', inputsManifestSha256=V.sha(inputs))
+        self.files['inputs.manifest.json'], self.files['outputs.manifest.json'] = inputs, outs
+        self.files['statement.dsse.json'] = self.change('envelope', envelope(
+            self.change('statement', body(outs)), self.edit.get('keys', [key])))
+        return V.sha(inputs)
 
     def write(self, top, key):
         """Seal into the folder top; the bundle's id."""
-        def manifest(paths, schema, role, **more):
-            return V.canon({'files': [{'bytes': len(self.files[p]), 'path': p, 'role': role, 'sha256': V.sha(self.files[p])}
-                                      for p in sorted(paths)], 'schema': schema, **more})
-        inputs = manifest(self.files, 'hetero/inputs/1', 'input')
-        tree = dict(self.files, **{'inputs.manifest.json': inputs})
-        b = V.Bundle(tree, V.load(inputs, 'inputs'))
-        docs, self.cls, hardware, eligible = V.outputs(b)
-        self.files.update(zip(V.OUTPUTS, docs))
-        outs = manifest(V.OUTPUTS, 'hetero/outputs/1', 'output', inputsManifestSha256=b.id)
-        self.files['inputs.manifest.json'], self.files['outputs.manifest.json'] = inputs, outs
-        self.files['statement.dsse.json'] = envelope(V.statement(b, V.sha(outs), hardware, eligible), [key])
-        for path, data in self.files.items():
-            full = os.path.join(top, path)
-            os.makedirs(os.path.dirname(full), exist_ok=True)
-            with open(full, 'wb') as f:
-                f.write(data)
-        return b.id
+        bundle_id = self.seal(key)
+        write_tree(top, self.files)
+        return bundle_id
+
+
+def write_tree(top, files):
+    for path, data in files.items():
+        full = os.path.join(top, path)
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+        with open(full, 'wb') as f:
+            f.write(data)
