@@ -10,6 +10,8 @@ typedef struct {
     uint32_t n_layers, n_kv_heads, head_dim, window;
     const uint8_t *layer_class;      /* [n_layers]                                                */
     int type_k, type_v;              /* enum ht_kvtype                                            */
+    const uint8_t (*layer_type)[2];  /* [n_layers][K,V] where layers differ; NULL: type_k, type_v */
+    uint32_t n_raw[HT_KV_CLASSES];   /* packed types: raw slots, see ht_pool_raw()                */
     uint32_t n_pages[HT_KV_CLASSES]; /* capacity in pages                                         */
     /* How plane memory is had; NULL: ht_page_alloc. */
     int (*alloc)(void *dev, size_t bytes, void **mem, ht_err *);
@@ -30,6 +32,17 @@ uint64_t ht_pool_estimate(const ht_pool_params *);
 void ht_pool_size(uint32_t ctx, uint32_t n_seqs, uint32_t window, uint32_t ubatch,
                   uint32_t n_pages[HT_KV_CLASSES]);
 
+/* Raw slots of a class that n_seqs sequences need at most, in steps of up to ubatch rows. */
+uint32_t ht_pool_raw(uint32_t n_seqs, uint32_t ubatch);
+/* Pack full pages of packed types in a thread of the pool's own, ahead of the step that needs them
+ * (R26). Bits do not change. Without it the step packs them itself. */
+HT_MUST_USE int ht_pool_async(ht_pool *, ht_err *);
+typedef struct {
+    uint64_t early_pages, step_pages;  /* packed by the thread; by steps                           */
+    uint64_t waits, wait_ns;           /* steps that found a page half packed, and for how long    */
+} ht_pack_stats;
+ht_pack_stats ht_pool_packing(ht_pool *);
+
 typedef struct ht_seq ht_seq;                          /* one sequence's page table               */
 HT_MUST_USE int ht_seq_new(ht_seq **, ht_pool *, uint32_t ctx_max, ht_err *);
 void ht_seq_free(ht_seq *);                            /* gives its pages back                    */
@@ -38,6 +51,10 @@ uint32_t ht_seq_len(const ht_seq *);
  * or ctx_max is exhausted; the sequence is then unchanged. */
 HT_MUST_USE int ht_seq_reserve(ht_seq *, uint32_t n, ht_err *);
 void ht_seq_advance(ht_seq *, uint32_t n);             /* n positions were written                */
+/* Back to len. Always possible: to where the last reservation began if that is at most
+ * HT_SEQ_BACK positions ago, and to 0. Windowed layers and packed types give up what older
+ * positions would need: HT_EUNSUPPORTED then, and nothing changes. */
+enum { HT_SEQ_BACK = 32 };
 HT_MUST_USE int ht_seq_truncate(ht_seq *, uint32_t len, ht_err *);
 HT_MUST_USE int ht_seq_fork(ht_seq **, const ht_seq *, ht_err *);
 /* Page table of a class, [ceil(ctx_max/HT_PAGE)], HT_NOPAGE where there is none. Valid until the

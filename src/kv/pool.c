@@ -28,11 +28,16 @@ struct ht_pool {
     kv__raw *raw; /* NULL: no packed types */
 };
 
+int kv__type(const ht_pool_params *p, uint32_t layer, int is_v)
+{
+    if (p->layer_type) return p->layer_type[layer][is_v];
+    return is_v ? p->type_v : p->type_k;
+}
+
 /* Bytes of one plane; false on overflow. */
 static bool plane_bytes(const ht_pool_params *p, uint32_t layer, int is_v, size_t *out)
 {
-    int type = is_v ? p->type_v : p->type_k;
-    uint64_t page = ht_kv_page_bytes(type, p->n_kv_heads, p->head_dim);
+    uint64_t page = ht_kv_page_bytes(kv__type(p, layer, is_v), p->n_kv_heads, p->head_dim);
     size_t n;
     if (page > SIZE_MAX || !ht_mul_ok((size_t)page, p->n_pages[p->layer_class[layer]], &n))
         return false;
@@ -59,10 +64,18 @@ static int check_params(const ht_pool_params *p, ht_err *e)
     if (p->n_kv_heads > UINT16_MAX || p->head_dim > UINT16_MAX)
         return HT_FAIL(e, HT_EARG, "KV pool: %u heads of size %u: at most 65535 each",
                        p->n_kv_heads, p->head_dim);
-    if (!ht_kv_page_bytes(p->type_k, 1, 1) || !ht_kv_page_bytes(p->type_v, 1, 1))
-        return HT_FAIL(e, HT_EARG, "KV pool: unknown type %d (K) or %d (V)", p->type_k, p->type_v);
     for (uint32_t i = 0; i < p->n_layers; i++) {
-        int c = p->layer_class[i];
+        int c = p->layer_class[i], k = kv__type(p, i, 0), v = kv__type(p, i, 1);
+        if (!ht_kv_page_bytes(k, 1, 1) || !ht_kv_page_bytes(v, 1, 1))
+            return HT_FAIL(e, HT_EARG, "KV pool: unknown type %d (K) or %d (V)", k, v);
+        if (!ht_kvtype_fits(k, p->head_dim) || !ht_kvtype_fits(v, p->head_dim))
+            return HT_FAIL(e, HT_EUNSUPPORTED,
+                           "KV types %s (K) and %s (V) cannot hold heads of %u elements: rotated "
+                           "types need a power of two from 16 to 1024; use q8_0 or q4_0",
+                           ht_kvtype_name(k), ht_kvtype_name(v), p->head_dim);
+        if ((ht_kv_packs(k) || ht_kv_packs(v)) && c < HT_KV_CLASSES && p->n_raw[c] == 0)
+            return HT_FAIL(e, HT_EARG, "KV pool: layer %u is packed and its class has no raw slot",
+                           i);
         if (c >= HT_KV_CLASSES || (c == HT_KV_WINDOW && p->window == 0))
             return HT_FAIL(e, HT_EARG, "KV pool: layer %u has class %d with window %u", i, c,
                            p->window);
@@ -105,7 +118,7 @@ static void fill_kv(ht_pool *o, const ht_pool_params *p)
         kv->layer_class[i] = p->layer_class[i];
         o->cls[p->layer_class[i]].used = true;
         for (int v = 0; v < 2; v++) {
-            int type = v ? p->type_v : p->type_k;
+            int type = kv__type(p, i, v);
             size_t n = 0;
             (void)plane_bytes(p, i, v, &n); /* block_bytes() has checked it */
             kv->type[i][v] = (uint8_t)type;
@@ -151,7 +164,13 @@ int ht_pool_new(ht_pool **out, const ht_pool_params *p, ht_err *e)
         return rc;
     }
     fill_kv(o, p);
+    rc = kv__raw_new(&o->raw, &o->kv, p, o->arena, e);
     o->p.layer_class = NULL;
+    o->p.layer_type = NULL;
+    if (rc) {
+        ht_pool_free(o);
+        return rc;
+    }
     *out = o;
     return 0;
 }
@@ -159,6 +178,7 @@ int ht_pool_new(ht_pool **out, const ht_pool_params *p, ht_err *e)
 void ht_pool_free(ht_pool *o)
 {
     if (!o) return;
+    kv__raw_del(o->raw);
     if (o->block) {
         if (o->p.release) o->p.release(o->p.dev, o->block, o->block_bytes);
         else if (!o->p.alloc) ht_page_free(o->block, o->block_bytes);
@@ -175,12 +195,35 @@ ht_kv *ht_pool_kv(ht_pool *o)
 uint64_t ht_pool_estimate(const ht_pool_params *p)
 {
     size_t n;
-    return block_bytes(p, &n) ? (uint64_t)n : UINT64_MAX;
+    return block_bytes(p, &n) ? (uint64_t)n + kv__raw_bytes(p) : UINT64_MAX;
 }
 
 uint64_t ht_pool_bytes(const ht_pool *o)
 {
-    return o->block_bytes;
+    uint64_t raw = 0;
+    for (uint32_t l = 0; o->raw && l < o->kv.n_layers; l++)
+        for (int v = 0; v < 2; v++)
+            if (o->kv.raw[l][v]) raw += o->kv.raw_bytes * o->kv.n_raw[o->kv.layer_class[l]];
+    return o->block_bytes + raw;
+}
+
+/* A sequence holds its first page, at most the two behind a position HT_SEQ_BACK ago and those up
+ * to its end: 5, and one for the copy of a shared page; a step's rows fill ubatch/32 more, in all
+ * sequences together. */
+uint32_t ht_pool_raw(uint32_t n_seqs, uint32_t ubatch)
+{
+    uint64_t n = 6 * (uint64_t)n_seqs + ubatch / HT_PAGE + 2;
+    return n < HT_NOPAGE - 1 ? (uint32_t)n : HT_NOPAGE - 1;
+}
+
+int ht_pool_async(ht_pool *o, ht_err *e)
+{
+    return o->raw ? kv__raw_async(o->raw, e) : 0;
+}
+
+ht_pack_stats ht_pool_packing(ht_pool *o)
+{
+    return kv__raw_stats_of(o->raw);
 }
 
 uint32_t ht_pool_free_pages(const ht_pool *o, int kv_class)
@@ -226,6 +269,11 @@ void kv__ask(ht_pool *o, int kv_class, uint32_t want)
 bool kv__class_used(const ht_pool *o, int kv_class)
 {
     return o->cls[kv_class].used;
+}
+
+kv__raw *kv__raw_of(const ht_pool *o)
+{
+    return o->raw;
 }
 
 uint32_t kv__window(const ht_pool *o)
@@ -297,5 +345,5 @@ int kv__copy(ht_pool *o, int kv_class, uint32_t dst, uint32_t src, ht_err *e)
             o->copied_bytes += n;
         }
     }
-    return 0;
+    return o->raw ? kv__raw_copy(o->raw, kv_class, dst, src, &o->copied_bytes) : 0;
 }

@@ -6,6 +6,31 @@
 
 #include <stdbool.h>
 
+enum { KV__BACK = HT_SEQ_BACK };
+
+/* ---- raw.c: NULL stands for a pool without packed types; then nothing is done ---- */
+typedef struct kv__raw kv__raw;
+typedef ht_pack_stats kv__raw_stats;
+HT_MUST_USE int kv__raw_new(kv__raw **, ht_kv *, const ht_pool_params *, ht_arena *, ht_err *);
+void kv__raw_del(kv__raw *);
+uint64_t kv__raw_bytes(const ht_pool_params *);
+HT_MUST_USE int kv__raw_async(kv__raw *, ht_err *);
+kv__raw_stats kv__raw_stats_of(kv__raw *);
+uint32_t kv__raw_free(const kv__raw *, int kv_class);         /* UINT32_MAX without packed types */
+/* A slot for a fresh page (the caller has counted); one holder more; one less. */
+void kv__raw_take(kv__raw *, int kv_class, uint32_t id);
+void kv__raw_share(kv__raw *, int kv_class, uint32_t id);
+void kv__raw_give(kv__raw *, int kv_class, uint32_t id);
+uint32_t kv__raw_holders(const kv__raw *, int kv_class, uint32_t id);
+bool kv__raw_is_packed(const kv__raw *, int kv_class, uint32_t id);
+void kv__raw_dirty(kv__raw *, int kv_class, uint32_t id);     /* about to be written again       */
+void kv__raw_full(kv__raw *, int kv_class, uint32_t id);      /* all positions are written       */
+void kv__raw_claim(kv__raw *, int kv_class, uint32_t id);     /* the next run reads it packed    */
+void kv__raw_done(kv__raw *, int kv_class, uint32_t id);      /* that run has been               */
+int kv__raw_copy(kv__raw *, int kv_class, uint32_t dst, uint32_t src, uint64_t *bytes);
+kv__raw *kv__raw_of(const ht_pool *);
+int kv__type(const ht_pool_params *, uint32_t layer, int is_v);
+
 /* Layers of this class exist, so its pages hold something. */
 bool kv__class_used(const ht_pool *, int kv_class);
 uint32_t kv__window(const ht_pool *);
@@ -19,7 +44,6 @@ uint32_t kv__refs(const ht_pool *, int kv_class, uint32_t page);
 /* Copy a page in all layers of its class, through the owner's hook if there is one; counts
  * bytes. */
 int kv__copy(ht_pool *, int kv_class, uint32_t dst, uint32_t src, ht_err *);
-#endif
 
 /* Whom to ask for pages when the pool runs short: fn gives back what it can until `want` pages of
  * the class are free. One at most; NULL: nobody. */
@@ -34,3 +58,4 @@ uint32_t kv__dead_pages(const ht_pool *, uint32_t len);
  * does not need. Not for packed types. HT_EARG: not empty, or they do not fit. */
 HT_MUST_USE int kv__seq_adopt(ht_seq *, const uint32_t *const page[HT_KV_CLASSES], uint32_t n_pages,
                               ht_err *);
+#endif

@@ -39,9 +39,16 @@ static void attn_extent(const ht_model *m, const ht_stage *s, const ht_bucket *b
     *pairs = rows * (mean < win ? mean : win);
 }
 
-static uint64_t kv_elem_bytes(const ht_bucket *b, int is_v)
+/* Bytes of a position of all KV heads, K and V: as read, or as written (packed types raw). */
+static uint64_t kv_row_bytes(const ht_bucket *b, const ht_spec *p, bool write)
 {
-    return ht_kv_page_bytes(is_v ? b->kv_fmt >> 8 : b->kv_fmt & 0xff, 1, 1) / HT_PAGE;
+    uint64_t sum = 0;
+    for (int v = 0; v < 2; v++) {
+        int type = v ? b->kv_fmt >> 8 : b->kv_fmt & 0xff;
+        if (write && ht_kv_packs(type)) type = HT_KV_F16;
+        sum += ht_kv_page_bytes(type, p->n_kv_heads, p->head_dim) / HT_PAGE;
+    }
+    return sum;
 }
 
 static void experts(cost *c, const ht_model *m, const ht_layer *l, const ht_stage *s,
@@ -68,7 +75,7 @@ static void attn(cost *c, const ht_model *m, const ht_stage *s, const ht_bucket 
     const ht_spec *p = &m->spec;
     uint64_t keys, pairs;
     attn_extent(m, s, b, rows, &keys, &pairs);
-    c->bytes += keys * p->n_kv_heads * p->head_dim * (kv_elem_bytes(b, 0) + kv_elem_bytes(b, 1));
+    c->bytes += keys * kv_row_bytes(b, p, false);
     c->bytes += 2 * rows * p->n_heads * p->head_dim * 4;
     c->flops += 4 * pairs * p->n_heads * p->head_dim;
 }
@@ -100,8 +107,7 @@ void ht_stage_bound(const ht_model *m, const ht_stage *s, const ht_bucket *b, ui
         add_proj(&c, &l->q, b, rows, 1);
         add_proj(&c, &l->k, b, rows, 1);
         add_proj(&c, &l->v, b, rows, 1);
-        c.bytes += x + q +
-                   rows * p->n_kv_heads * p->head_dim * (kv_elem_bytes(b, 0) + kv_elem_bytes(b, 1));
+        c.bytes += x + q + rows * kv_row_bytes(b, p, true);
         break;
     case HT_ATTN: attn(&c, m, s, b, rows); break;
     case HT_ATTN_OUT:

@@ -14,14 +14,13 @@ int ht_host_kv_alloc(ht_dev *dev, size_t bytes, void **mem, ht_err *e)
     return *mem ? 0 : HT_FAIL(e, HT_ENOMEM, "%zu MiB for the KV cache refused", bytes >> 20);
 }
 
-/* F32 and F16 are read; checked because a pool may come with a type that is younger than the
- * engine. */
+/* Checked because a pool may come with a type that is younger than the engine. */
 int ht_host_kv_attach(ht_dev *dev, ht_kv *kv, ht_err *e)
 {
     (void)dev;
     for (uint32_t i = 0; i < kv->n_layers; i++)
         for (int v = 0; v < 2; v++)
-            if (kv->type[i][v] != HT_KV_F32 && kv->type[i][v] != HT_KV_F16)
+            if (kv->type[i][v] >= HT_KVTYPES || !ht_kvtype_fits(kv->type[i][v], kv->head_dim))
                 return HT_FAIL(e, HT_EUNSUPPORTED, "this engine does not read KV type %s",
                                ht_kvtype_name(kv->type[i][v]));
     return 0;

@@ -19,6 +19,7 @@ typedef struct {
     uint32_t group, n;       /* query heads per KV head; pairs = rows*group                  */
     uint32_t lo, hi;         /* keys that some row sees: [lo, hi)                            */
     const uint32_t *table;   /* pages of the sequence                                       */
+    uint32_t by;             /* packed types: the rows' first position; one page holds all   */
     size_t ldq, ldo;
 } item;
 
@@ -32,16 +33,31 @@ static uint32_t pos_of(const cpu_run *r, uint32_t t)
     return (uint32_t)r->p->batch->pos[cpu__row(r, t)];
 }
 
-/* Rows of a head in the page that holds position pos; NULL: no such page. */
-static const uint8_t *page_rows(const cpu_run *r, const item *it, int is_v, uint32_t pos)
+/* A head of the page that holds a position, as the item's rows read it. */
+typedef struct {
+    const uint8_t *head; /* NULL: no such page                                       */
+    bool packed;
+    int type; /* packed: of its page; else HT_KV_F16 or HT_KV_F32         */
+} page_head;
+static page_head head_at(const cpu_run *r, const item *it, int is_v, uint32_t pos)
 {
     const ht_kv *kv = r->p->kv;
     int layer = it->st->layer;
     uint32_t page = it->table[pos / HT_PAGE];
-    size_t elem = kv->type[layer][is_v] == HT_KV_F16 ? 2 : 4;
-    if (page == HT_NOPAGE) return NULL;
-    return kv->plane[layer][is_v] + page * kv->page_bytes[layer][is_v] +
-           ((size_t)it->head * HT_PAGE + pos % HT_PAGE) * kv->head_dim * elem;
+    page_head o = {NULL, false, kv->type[layer][is_v]};
+    if (page == HT_NOPAGE) return o;
+    if (ht_kv_packs(o.type)) {
+        o.packed = ht_kv_reads_packed(it->by, pos / HT_PAGE);
+        if (!o.packed) o.type = HT_KV_F16;
+    }
+    o.head = ht_kv_head(kv, (uint32_t)layer, is_v, page, it->head, !o.packed);
+    return o;
+}
+/* A position's row, not packed; elements of 2 or 4 bytes. */
+static const uint8_t *row_of(const cpu_run *r, const page_head *p, uint32_t pos, uint32_t d)
+{
+    size_t elem = p->type == HT_KV_F16 ? 2 : 4;
+    return p->head + ((size_t)(pos % HT_PAGE) * r->p->kv->head_dim + d) * elem;
 }
 
 /* The panel kernel over all pairs and k columns in chains of CPU_KC. */
@@ -64,9 +80,12 @@ static void scores(cpu_run *r, const item *it, uint32_t s0, uint32_t from, uint3
 {
     const ht_kv *kv = r->p->kv;
     for (uint32_t j = from; j < to; j += CPU_LANES) {
-        const uint8_t *rows = page_rows(r, it, 0, s0 + j);
-        uint32_t n = rows ? (to - j < CPU_LANES ? to - j : CPU_LANES) : 0;
-        r->k->k_panel[kv->type[it->st->layer][0]](rows, kv->head_dim, n, r->s->panel);
+        page_head p = head_at(r, it, 0, s0 + j);
+        uint32_t n = p.head ? (to - j < CPU_LANES ? to - j : CPU_LANES) : 0;
+        if (p.packed) r->k->k_page[p.type](p.head, kv->head_dim, (s0 + j) % HT_PAGE, r->s->panel);
+        else
+            r->k->k_panel[p.type == HT_KV_F16](p.head ? row_of(r, &p, s0 + j, 0) : NULL,
+                                               kv->head_dim, n, r->s->panel);
         multiply(r, it, r->s->panel, kv->head_dim, r->s->aq, it->ldq, r->s->as + j, LDS);
     }
 }
@@ -75,16 +94,18 @@ static void scores(cpu_run *r, const item *it, uint32_t s0, uint32_t from, uint3
 static void values(cpu_run *r, const item *it, uint32_t s0, uint32_t from, uint32_t to)
 {
     const ht_kv *kv = r->p->kv;
-    int type = kv->type[it->st->layer][1];
-    size_t elem = type == HT_KV_F16 ? 2 : 4;
     for (uint32_t d = 0; d < kv->head_dim; d += CPU_LANES) {
         uint32_t w = kv->head_dim - d < CPU_LANES ? kv->head_dim - d : CPU_LANES;
         for (uint32_t j = from; j < to;) {
             uint32_t n = HT_PAGE - (s0 + j) % HT_PAGE;
             if (n > to - j) n = to - j;
-            const uint8_t *rows = page_rows(r, it, 1, s0 + j);
+            page_head p = head_at(r, it, 1, s0 + j);
             float *panel = r->s->panel + (size_t)(j - from) * CPU_LANES;
-            if (rows) r->k->v_panel[type](rows + d * elem, kv->head_dim, n, w, panel);
+            if (p.packed)
+                r->k->v_page[p.type](p.head, kv->head_dim, d, (s0 + j) % HT_PAGE, n, panel);
+            else if (p.head)
+                r->k->v_panel[p.type == HT_KV_F16](row_of(r, &p, s0 + j, d), kv->head_dim, n, w,
+                                                   panel);
             else memset(panel, 0, (size_t)n * CPU_LANES * sizeof *panel);
             j += n;
         }
@@ -151,6 +172,7 @@ static void attend(cpu_run *r, const item *it)
             (size_t)(it->t0 + i / it->group) * s->n_heads + it->head * it->group + i % it->group;
         float inv = 1.0f / r->s->al[it->n + i];
         for (uint32_t d = 0; d < hd; d++) r->p->a[head * hd + d] = r->s->ao[i * it->ldo + d] * inv;
+        cpu__kv_turn_back(r, it->st->layer, r->p->a + head * hd);
     }
 }
 
@@ -161,10 +183,14 @@ static uint32_t run_of_rows(const cpu_run *r, const ht_stage *st, uint32_t t0, u
     const ht_batch *b = r->p->batch;
     uint16_t seq = b->seq[cpu__row(r, t0)];
     uint32_t t = t0;
+    bool views = cpu__kv_layer_packs(r->p->kv, st->layer);
+    it->by = pos_of(r, t0);
     it->lo = UINT32_MAX;
     it->hi = 0;
     for (; t < r->rows && t - t0 < most && b->seq[cpu__row(r, t)] == seq; t++) {
         uint32_t pos = pos_of(r, t), a = first_key(r, st, pos);
+        /* What is read packed changes with the page that a row lies in. */
+        if (views && pos / HT_PAGE != it->by / HT_PAGE) break;
         if (a < it->lo) it->lo = a;
         if (pos + 1 > it->hi) it->hi = pos + 1;
     }

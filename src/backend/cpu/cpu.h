@@ -11,7 +11,7 @@
 #include "core/cpu.h"
 #include "core/team.h"
 #include "model/model.h"
-#include "step/kvpool.h"
+#include "step/kvcodec.h"
 #include "step/step.h"
 #include <stdatomic.h>
 
@@ -69,6 +69,8 @@ struct ht_plan {
     uint32_t widest, slab_cols;
     cpu_scratch *scratch;            /* [team]                                                    */
     const ht_batch *batch;
+    float *kv_sign;                  /* [head_dim] of rotated packed KV types                     */
+    ht_kv_todo *todo; uint32_t n_todo, cap_todo;         /* pages to pack in this run             */
     int rc; bool ran;
     atomic_int cancel;
     ht_run_stats stats;
@@ -131,6 +133,17 @@ void cpu__experts_down(cpu_run *, const ht_stage *);
 /* ---- span.c ---- */
 extern const ht_span *const cpu__spans[]; /* NULL-terminated */
 /* ---- load.c ---- */
+/* ---- kvio.c ---- */
+/* Rotate a head as its layer's KV types want it; which: 0 Q, 1 K, 2 V. */
+void cpu__kv_turn(cpu_run *, int layer, int which, float *v);
+/* Attention's output of one head, where V is rotated: back. */
+void cpu__kv_turn_back(cpu_run *, int layer, float *a);
+/* A head of a batch row into the cache. */
+void cpu__kv_put(cpu_run *, int layer, int is_v, uint32_t row, uint32_t head, const float *v);
+/* Find the pages that this batch reads packed and nobody has packed; before the team starts. */
+void cpu__kv_todo(ht_plan *);
+void cpu__kv_pack(cpu_run *, const ht_stage *);      /* pack them, after QKV of the layer         */
+bool cpu__kv_layer_packs(const ht_kv *, int layer);
 int cpu__load(ht_dev *, const ht_model *, ht_err *);
 void cpu__unload(ht_dev *);
 int cpu__footprint(const ht_dev *, const ht_model *, const ht_stage *, size_t, const ht_bucket *,

@@ -17,6 +17,7 @@
 #ifndef HT_BACKEND_CPU_KERN_H
 #define HT_BACKEND_CPU_KERN_H
 #include "quant/quant.h"
+#include "step/kvpool.h"
 
 enum { CPU_KC = 256,          /* columns of a chain                                               */
        CPU_LANES = 16,        /* rows of a tile                                                   */
@@ -71,6 +72,11 @@ typedef struct cpu_kern {
      * row start, to [n][16], missing columns 0. */
     void (*k_panel[2])(const void *rows, uint32_t hd, uint32_t n, float *panel);
     void (*v_panel[2])(const void *rows, uint32_t hd, uint32_t n, uint32_t w, float *panel);
+    /* The same from a packed head of a page (step/kvcodec.h): positions [first, first+16) of K, first
+     * 0 or 16; positions [first, first+n) of V, columns from d0, a multiple of 16. NULL: not packed. */
+    void (*k_page[HT_KVTYPES])(const uint8_t *head, uint32_t hd, uint32_t first, float *panel);
+    void (*v_page[HT_KVTYPES])(const uint8_t *head, uint32_t hd, uint32_t d0, uint32_t first,
+                               uint32_t n, float *panel);
     void (*kv_put[2])(const float *x, uint32_t n, void *out);            /* f32 -> stored type    */
     /* ht_act_q8 of one token into a cpu_q8 of n tokens (k a multiple of 32). */
     void (*act_q8)(const float *x, uint32_t k, uint32_t n, uint32_t t, int8_t *q, float *d,
@@ -82,6 +88,9 @@ typedef struct cpu_kern {
 /* feat: enum HT_CPU_* already masked. */
 void cpu__kern_init(cpu_kern *, unsigned feat);
 void cpu__kern_generic(cpu_kern *);
+void cpu__kv_generic(cpu_kern *);                      /* the packed KV entries of each level      */
+void cpu__kv_avx2(cpu_kern *);
+void cpu__kv_avx512(cpu_kern *);
 void cpu__kern_avx2(cpu_kern *);
 void cpu__kern_avx512(cpu_kern *, unsigned feat);
 #endif

@@ -47,6 +47,9 @@ static void take_registers(ht_plan *p, taker *t)
     p->y = take(t, rows * s->dim, f);
     p->route = take(t, rows * cpu__tiles(s->n_experts) * CPU_LANES, f);
     p->sgate = take(t, s->shared_ffn ? rows : 1, f);
+    p->kv_sign = take(t, s->head_dim, f);
+    p->cap_todo = p->kv ? p->kv->n_raw[HT_KV_FULL] + p->kv->n_raw[HT_KV_WINDOW] : 0;
+    p->todo = take(t, p->cap_todo, sizeof *p->todo);
     for (int i = 0; i < HT_ROPES; i++) {
         if (!s->rope[i].dims || !s->rope[i].inv_freq) continue;
         p->cos[i] = take(t, rows * (s->rope[i].dims / 2), f);
@@ -119,7 +122,7 @@ int cpu__op(ht_plan *p, cpu_fn fn, const ht_stage *st, ht_err *e)
 {
     if (p->n_ops == p->cap_ops)
         return HT_FAIL(e, HT_EARG, "cpu: more spans than the plan was made for");
-    p->op[p->n_ops++] = (cpu_op){fn, *st, p->after_pick};
+    p->op[p->n_ops++] = (cpu_op){fn, *st, p->after_pick, 0};
     return 0;
 }
 
@@ -161,6 +164,7 @@ static int encode_cuts(ht_plan *p, const ht_stage *tape, const ht_cut *cut, size
         }
         /* Nobody wants a row: the step ends when all keys and values are cached. */
         if (last && at->kind == HT_PICK) break;
+        const size_t first = p->n_ops;
         HT_TRY(cut[i].span->encode(p, at, cut[i].n, e));
         if (last) break;
     }
@@ -183,6 +187,7 @@ int cpu__plan(ht_plan **out, ht_dev *dev, ht_kv *kv, const ht_stage *tape, const
     int rc = ht_arena_new(&p->arena, 0, e);
     if (!rc) rc = take_memory(p, e);
     if (!rc) rc = encode_cuts(p, tape, cut, n_cuts, e);
+    for (uint32_t i = 0; !rc && i < p->m->spec.head_dim; i++) p->kv_sign[i] = ht_kv_sign(i);
     if (rc) {
         cpu__plan_free(p);
         return rc;

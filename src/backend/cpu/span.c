@@ -70,6 +70,8 @@ static int emit(ht_plan *p, const recipe *r, const ht_stage *st, ht_err *e)
 {
     for (int i = 0; i < 3 && r->fn[i]; i++) HT_TRY(cpu__op(p, r->fn[i], st, e));
     if (st->flags & HT_POSTNORM) HT_TRY(cpu__op(p, cpu__post_norm, st, e));
+    if (st->kind == HT_QKV && cpu__kv_layer_packs(p->kv, st->layer))
+        HT_TRY(cpu__op(p, cpu__kv_pack, st, e));
     if (st->kind == HT_PICK) p->after_pick = true;
     return 0;
 }

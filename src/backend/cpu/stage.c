@@ -150,18 +150,6 @@ static void project_all(cpu_run *r, const float *src, size_t lds, const uint32_t
 
 /* ---- QKV ------------------------------------------------------------------------------------- */
 
-/* Address of a position of a head in the cache. */
-static void *cache_at(const cpu_run *r, int layer, int is_v, uint32_t row, uint32_t head)
-{
-    const ht_kv *kv = r->p->kv;
-    const ht_batch *b = r->p->batch;
-    uint32_t n_table = (r->p->b.ctx + HT_PAGE - 1) / HT_PAGE, pos = (uint32_t)b->pos[row];
-    uint32_t page = b->page[kv->layer_class[layer]][(size_t)b->seq[row] * n_table + pos / HT_PAGE];
-    size_t elem = kv->type[layer][is_v] == HT_KV_F16 ? 2 : 4;
-    return kv->plane[layer][is_v] + page * kv->page_bytes[layer][is_v] +
-           ((size_t)head * HT_PAGE + pos % HT_PAGE) * kv->head_dim * elem;
-}
-
 /* Bias, per-head norm and rotation of one head; which: 0 Q, 1 K, 2 V (bias only). */
 static void finish_head(cpu_run *r, const ht_stage *st, int which, uint32_t head, uint32_t row,
                         float *v)
@@ -171,25 +159,14 @@ static void finish_head(cpu_run *r, const ht_stage *st, int which, uint32_t head
     const float *bias[3] = {l->q_bias, l->k_bias, l->v_bias}, *norm[2] = {l->q_norm, l->k_norm};
     uint8_t rope = s->layer[st->layer].rope;
     if (st->flags & HT_BIAS) r->k->add(bias[which] + (size_t)head * s->head_dim, s->head_dim, v);
-    if (which == 2) return;
-    if (st->flags & HT_QKNORM) r->k->rmsnorm(v, norm[which], s->head_dim, s->rms_eps, v);
-    if (rope < HT_ROPES) {
+    if (which < 2 && (st->flags & HT_QKNORM))
+        r->k->rmsnorm(v, norm[which], s->head_dim, s->rms_eps, v);
+    if (which < 2 && rope < HT_ROPES) {
         uint32_t half = s->rope[rope].dims / 2;
         r->k->rope(v, r->p->cos[rope] + (size_t)row * half, r->p->sin[rope] + (size_t)row * half,
                    half);
     }
-    if (ht_kv_rotates(r->p->kv->type[st->layer][0], s->head_dim)) {
-        float scale[2]; /* K, Q */
-        ht_kv_rotation(s->head_dim, &scale[0], &scale[1]);
-        r->k->hadamard(v, s->head_dim, scale[which == 0]);
-    }
-}
-
-static void cache_head(cpu_run *r, const ht_stage *st, int is_v, uint32_t head, uint32_t row,
-                       const float *v)
-{
-    r->k->kv_put[r->p->kv->type[st->layer][is_v]](v, r->p->m->spec.head_dim,
-                                                  cache_at(r, st->layer, is_v, row, head));
+    cpu__kv_turn(r, st->layer, which, v);
 }
 
 void cpu__qkv_p(cpu_run *r, const ht_stage *st)
@@ -215,8 +192,8 @@ void cpu__qkv_f(cpu_run *r, const ht_stage *st)
             float *v = r->p->v_raw + ((size_t)t * s->n_kv_heads + h) * hd;
             finish_head(r, st, 1, h, row, k);
             finish_head(r, st, 2, h, row, v);
-            cache_head(r, st, 0, h, row, k);
-            cache_head(r, st, 1, h, row, v);
+            cpu__kv_put(r, st->layer, 0, row, h, k);
+            cpu__kv_put(r, st->layer, 1, row, h, v);
         }
     }
 }
@@ -234,7 +211,7 @@ static void qkv_head(cpu_run *r, const ht_stage *st, const cpu_mat *m, int which
         finish_head(r, st, which, head, row, v);
         if (which == 0)
             memcpy(r->p->q + ((size_t)(t + i) * s->n_heads + head) * hd, v, hd * sizeof *v);
-        else cache_head(r, st, which - 1, head, row, v);
+        else cpu__kv_put(r, st->layer, which - 1, row, head, v);
     }
 }
 

@@ -1,6 +1,7 @@
 /* attn.c - QKV and ATTN: the two stages that touch the KV cache. A cached position is found through
  * its sequence's page table; inside a page elements lie [kv_head][position][head_dim]. */
 #include "backend/ref/ref.h"
+#include "step/kvcodec.h"
 
 #include <math.h>
 
@@ -10,37 +11,43 @@ static uint32_t page_of(const ht_plan *p, int layer, uint32_t seq, uint32_t pos)
     return p->batch->page[p->kv->layer_class[layer]][(size_t)seq * n_table + pos / HT_PAGE];
 }
 
-/* Element index, in its plane's page, of a position of a head. */
-static size_t in_page(const ht_kv *kv, uint32_t head, uint32_t pos)
+/* The F16 or F32 rows of a head: of its page, or of the raw slot of a packed type. */
+static uint8_t *row_at(const ht_plan *p, int layer, int is_v, uint32_t page_id, uint32_t head,
+                       uint32_t pos, size_t elem)
 {
-    return ((size_t)head * HT_PAGE + pos % HT_PAGE) * kv->head_dim;
+    uint8_t *rows = ht_kv_head(p->kv, (uint32_t)layer, is_v, page_id, head, true);
+    return rows ? rows + (size_t)(pos % HT_PAGE) * p->kv->head_dim * elem : NULL;
 }
 
 static void store(ht_plan *p, int layer, int is_v, uint32_t seq, uint32_t pos, uint32_t head,
                   const float *v)
 {
     const ht_kv *kv = p->kv;
-    uint8_t *page =
-        kv->plane[layer][is_v] + page_of(p, layer, seq, pos) * kv->page_bytes[layer][is_v];
-    size_t at = in_page(kv, head, pos);
+    bool wide = kv->type[layer][is_v] == HT_KV_F32;
+    uint8_t *at =
+        row_at(p, layer, is_v, page_of(p, layer, seq, pos), head, pos, wide ? sizeof *v : 2);
     for (uint32_t i = 0; i < kv->head_dim; i++) {
-        if (kv->type[layer][is_v] == HT_KV_F16)
-            ((uint16_t *)(void *)page)[at + i] = ht_f32_to_f16(v[i]);
-        else ((float *)(void *)page)[at + i] = v[i];
+        if (wide) ((float *)(void *)at)[i] = v[i];
+        else ((uint16_t *)(void *)at)[i] = ht_f32_to_f16(v[i]);
     }
 }
 
+/* The vector of a cached position as a query at position `by` reads it. */
 static void load(const ht_plan *p, int layer, int is_v, uint32_t page_id, uint32_t pos,
-                 uint32_t head, float *v)
+                 uint32_t head, uint32_t by, float *v)
 {
     const ht_kv *kv = p->kv;
-    const uint8_t *page = kv->plane[layer][is_v] + page_id * kv->page_bytes[layer][is_v];
-    size_t at = in_page(kv, head, pos);
-    for (uint32_t i = 0; i < kv->head_dim; i++) {
-        if (kv->type[layer][is_v] == HT_KV_F16)
-            v[i] = ht_f16_to_f32(((const uint16_t *)(const void *)page)[at + i]);
-        else v[i] = ((const float *)(const void *)page)[at + i];
+    int type = kv->type[layer][is_v];
+    if (ht_kv_packs(type) && ht_kv_reads_packed(by, pos / HT_PAGE)) {
+        ht_kv_unpack(type, is_v, kv->head_dim,
+                     ht_kv_head(kv, (uint32_t)layer, is_v, page_id, head, false), pos % HT_PAGE, v);
+        return;
     }
+    bool wide = type == HT_KV_F32;
+    const uint8_t *at = row_at(p, layer, is_v, page_id, head, pos, wide ? sizeof *v : 2);
+    for (uint32_t i = 0; i < kv->head_dim; i++)
+        v[i] = wide ? ((const float *)(const void *)at)[i]
+                    : ht_f16_to_f32(((const uint16_t *)(const void *)at)[i]);
 }
 
 /* Walsh-Hadamard transform in place, n a power of two; kvpool.h says why and with which scale. */
@@ -54,6 +61,11 @@ static void hadamard(float *x, uint32_t n, float scale)
                 x[j + h] = a - b;
             }
     for (uint32_t i = 0; i < n; i++) x[i] *= scale;
+}
+
+static void turn_signs(float *x, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) x[i] *= ht_kv_sign(i);
 }
 
 /* Bias, per-head norm and rotation of the heads of one row, in the order of the families that have
@@ -70,9 +82,24 @@ static void finish_heads(ht_plan *p, const ht_stage *st, float *row, uint32_t he
         float *head = row + (size_t)k * s->head_dim;
         if (st->flags & HT_QKNORM) ref__norm(head, norm, s->head_dim, s->rms_eps, head);
         if (rope < HT_ROPES) ref__rotate(head, &s->rope[rope], b->pos[batch_row], lengthy);
-        if (ht_kv_rotates(p->kv->type[st->layer][0], s->head_dim))
-            hadamard(head, s->head_dim, scale);
+        int type = p->kv->type[st->layer][0];
+        if (ht_kv_signs(type)) turn_signs(head, s->head_dim);
+        if (ht_kv_rotates(type, s->head_dim)) hadamard(head, s->head_dim, scale);
     }
+}
+
+/* Pack what the rows of the batch read packed of this layer. */
+static void pack_pages(ht_plan *p, const ht_stage *st)
+{
+    const ht_batch *b = p->batch;
+    struct ht_batch_view view = {b->rows, (p->b.ctx + HT_PAGE - 1) / HT_PAGE, b->pos, b->seq,
+                                 b->page};
+    uint32_t n = ht_kv_todo_of(p->kv, &view, p->todo, p->cap_todo);
+    for (uint32_t i = 0; i < n; i++)
+        for (int v = 0; v < 2 && p->todo[i].kv_class == p->kv->layer_class[st->layer]; v++)
+            for (uint32_t h = 0; h < p->kv->n_kv_heads; h++)
+                if (ht_kv_packs(p->kv->type[st->layer][v]))
+                    ht_kv_pack_head(p->kv, (uint32_t)st->layer, v, p->todo[i].id, h);
 }
 
 /* X -> Q, cache: norm, three projections, bias, per-head norm, rotation; K and V into the pages. */
@@ -97,10 +124,16 @@ void ref__qkv(ht_plan *p, const ht_stage *st)
         finish_heads(p, st, kt, s->n_kv_heads, l->k_bias, l->k_norm, scale_k, r);
         for (uint32_t i = 0; (st->flags & HT_BIAS) && i < nkv; i++) vt[i] += l->v_bias[i];
         for (uint32_t h = 0; h < s->n_kv_heads; h++) {
+            float *vh = vt + (size_t)h * s->head_dim;
+            if (ht_kv_rotates_v(p->kv->type[st->layer][1])) {
+                turn_signs(vh, s->head_dim);
+                hadamard(vh, s->head_dim, scale_k);
+            }
             store(p, st->layer, 0, seq, pos, h, kt + (size_t)h * s->head_dim);
-            store(p, st->layer, 1, seq, pos, h, vt + (size_t)h * s->head_dim);
+            store(p, st->layer, 1, seq, pos, h, vh);
         }
     }
+    pack_pages(p, st);
 }
 
 /* First key that a query at pos sees: its own position is the last. */
@@ -163,18 +196,42 @@ static bool extent(const ht_plan *p, const ht_stage *st, uint32_t seq, uint32_t 
     return any;
 }
 
+/* The keys and values [lo, hi] of a head as a query at position `by` reads them. */
+static void gather(ht_plan *p, const ht_stage *st, uint32_t seq, uint32_t head, uint32_t lo,
+                   uint32_t hi, uint32_t by)
+{
+    uint32_t d = p->m->spec.head_dim;
+    for (uint32_t k = lo; k <= hi; k++) {
+        uint32_t page = page_of(p, st->layer, seq, k);
+        if (page == HT_NOPAGE) continue;
+        load(p, st->layer, 0, page, k, head, by, p->keys + (size_t)(k - lo) * d);
+        load(p, st->layer, 1, page, k, head, by, p->vals + (size_t)(k - lo) * d);
+    }
+}
+
+/* What a row reads of a packed type changes with the page its position lies in. */
 static void attend_rows(ht_plan *p, const ht_stage *st, uint32_t seq, uint32_t kv_head,
-                        uint32_t base)
+                        uint32_t base, uint32_t last)
 {
     const ht_spec *s = &p->m->spec;
-    uint32_t group = s->n_heads / s->n_kv_heads, d = s->head_dim;
+    uint32_t group = s->n_heads / s->n_kv_heads, d = s->head_dim, view = UINT32_MAX;
+    const uint8_t *type = p->kv->type[st->layer];
+    bool views = ht_kv_packs(type[0]) || ht_kv_packs(type[1]);
+    float scale[2]; /* K, Q */
+    ht_kv_rotation(d, &scale[0], &scale[1]);
     for (uint32_t t = 0; t < p->rows; t++) {
         uint32_t r = p->row[t], pos = (uint32_t)p->batch->pos[r];
         if (p->batch->seq[r] != seq) continue;
         if (ref__cancelled(p)) return;
+        if (view == UINT32_MAX || (views && pos / HT_PAGE != view))
+            gather(p, st, seq, kv_head, base, last, pos);
+        view = pos / HT_PAGE;
         for (uint32_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
             size_t at = ((size_t)t * s->n_heads + h) * d;
             attend(p, st, seq, base, first_key(p, st, pos), pos, p->q + at, p->a + at);
+            if (!ht_kv_rotates_v(type[1])) continue;
+            hadamard(p->a + at, d, scale[1]);
+            turn_signs(p->a + at, d);
         }
     }
 }
@@ -186,14 +243,6 @@ void ref__attn(ht_plan *p, const ht_stage *st)
     for (uint32_t seq = 0; seq < p->batch->seqs; seq++) {
         uint32_t lo = 0, hi = 0;
         if (!extent(p, st, seq, &lo, &hi)) continue;
-        for (uint32_t g = 0; g < s->n_kv_heads; g++) {
-            for (uint32_t k = lo; k <= hi; k++) {
-                uint32_t page = page_of(p, st->layer, seq, k);
-                if (page == HT_NOPAGE) continue;
-                load(p, st->layer, 0, page, k, g, p->keys + (size_t)(k - lo) * s->head_dim);
-                load(p, st->layer, 1, page, k, g, p->vals + (size_t)(k - lo) * s->head_dim);
-            }
-            attend_rows(p, st, seq, g, lo);
-        }
+        for (uint32_t g = 0; g < s->n_kv_heads; g++) attend_rows(p, st, seq, g, lo, hi);
     }
 }

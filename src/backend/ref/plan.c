@@ -57,6 +57,8 @@ static void take_all(ht_plan *p, taker *t)
     p->keys = take(t, (size_t)p->b.ctx * s->head_dim, f);
     p->vals = take(t, (size_t)p->b.ctx * s->head_dim, f);
     p->score = take(t, p->b.ctx, sizeof *p->score);
+    p->cap_todo = p->kv ? p->kv->n_raw[HT_KV_FULL] + p->kv->n_raw[HT_KV_WINDOW] : 0;
+    p->todo = take(t, p->cap_todo, sizeof *p->todo);
     if (p->b.act != HT_ACT_Q8) return;
     p->xq = take(t, rows * wide, 1);
     p->xd = take(t, rows * (wide / 32 + 1), f);
@@ -100,7 +102,7 @@ int ref__encode(ht_plan *p, const ht_stage *st, ref__fn fn, ht_err *e)
 {
     if (p->n_steps == p->cap_steps)
         return HT_FAIL(e, HT_EARG, "ref: more spans than the plan was made for");
-    p->step[p->n_steps++] = (ref__step){fn, *st};
+    p->step[p->n_steps++] = (ref__step){fn, *st, 0};
     return 0;
 }
 

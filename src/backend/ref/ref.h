@@ -6,7 +6,7 @@
 #define HT_BACKEND_REF_H
 #include "core/arena.h"
 #include "model/model.h"
-#include "step/kvpool.h"
+#include "step/kvcodec.h"
 #include "step/step.h"
 
 #include <stdatomic.h>
@@ -40,6 +40,7 @@ struct ht_plan {
     float *keys, *vals;                  /* [ctx, head_dim] of one sequence and KV head           */
     double *score;                       /* [ctx]                                                 */
     uint32_t widest;
+    ht_kv_todo *todo; uint32_t cap_todo; /* pages to pack in a run                                */
 
     const ht_batch *batch;               /* of the run in flight                                  */
     int rc;                              /* of the last run, handed out by wait()                 */

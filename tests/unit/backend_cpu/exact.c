@@ -69,6 +69,18 @@ T_CASE(cpu_exact, k_quants_f16_kv)
     h.layers = 2;
     check_chunks(&h, HT_ACT_F32, HT_KV_F16, 150);
 }
+/* Packed pages: which form of a page a row reads is a matter of positions alone, so chunks of any
+ * size, which pack at different times, agree. */
+T_CASE(cpu_exact, packed_kv)
+{
+    static const int types[] = {HT_KV_Q8_0, HT_KV_Q4_0R, HT_KV_TQ4, HT_KV_TQ3, HT_KV_QJL3};
+    small_shape h = small_llama;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        h.window = i % 2 ? 70 : 0;
+        h.head_dim = i % 2 ? 32 : small_llama.head_dim;
+        check_chunks(&h, HT_ACT_F32, types[i], 170);
+    }
+}
 static const int quantised[] = {HT_Q8_0, HT_Q4_0, HT_Q4_1, HT_Q5_0};
 T_CASE(cpu_exact, act_q8)
 {

@@ -1,5 +1,6 @@
 /* small.c - see small.h. */
 #include "small.h"
+#include "kvraw.h"
 
 const small_shape small_llama = {.layers = 3,
                                  .dim = 64,
@@ -152,6 +153,7 @@ static void pool(small *s, const small_shape *h, int type)
             kv->plane[i][v] = ht_arena_alloc(s->arena, bytes * kv->n_pages[0]);
             T_TRUE(kv->plane[i][v] != NULL);
         }
+    if (ht_kv_packs(type)) kvraw_fill(kv, s->arena);
 }
 
 void small_new(small *s, const small_shape *h, int kv_type, uint32_t ctx, uint32_t seqs)

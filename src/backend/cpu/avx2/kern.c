@@ -18,6 +18,7 @@ void cpu__kern_avx2(cpu_kern *k)
     k->panel = panel_mul;
     k->nt_panel = CPU_PANEL_NT;
     elem_entries(k);
+    cpu__kv_avx2(k);
     k->q8[HT_Q8_0] = cpu__q8_q8_0_avx2;
     k->q8[HT_Q4_0] = cpu__q8_q4_0_avx2;
     k->q8[HT_Q4_1] = cpu__q8_q4_1_avx2;

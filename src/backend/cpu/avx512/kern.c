@@ -15,6 +15,7 @@ void cpu__kern_avx512(cpu_kern *k, unsigned feat)
     cpu__mul_super_avx512(k);
     k->panel = panel_mul;
     k->nt_panel = CPU_PANEL_NT;
+    cpu__kv_avx512(k);
     k->level = "avx512";
     if (!(feat & HT_CPU_VNNI)) return;
     cpu__q8_vnni(k);

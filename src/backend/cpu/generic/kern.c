@@ -135,6 +135,7 @@ void cpu__kern_generic(cpu_kern *k)
     k->panel = panel_mul;
     k->nt_panel = CPU_PANEL_NT;
     elem_entries(k);
+    cpu__kv_generic(k);
     k->q8[HT_Q8_0] = q8_q8_0;
     k->q8[HT_Q4_0] = q8_q4_0;
     k->q8[HT_Q4_1] = q8_q4_1;
