@@ -154,6 +154,7 @@ static int finish_answer(work *w, const ht_gen_result *r, ht_err *e)
                  "starts anew]",
                  ht_session_len(w->session), ht_engine_ctx(w->engine));
     if (c->level >= CLI_DEBUG) HT_TRY(cli__say_receipt(c, w->session, &w->sampler, r->finish, e));
+    cli__prefix_save(c, w->engine);
     return add_turn(&w->talk, true, r->text ? r->text : "", r->len, e);
 }
 

@@ -216,6 +216,7 @@ static int generate(work *w, ht_err *e)
     return rc ? rc : w->result.finish == HT_FINISH_CANCEL ? CLI_CANCELLED : 0;
 }
 
+    cli__prefix_save(c, w->engine); /* when the answer is out already */
 static int run(work *w, ht_err *e)
 {
     cli__ctx *c = w->c;
