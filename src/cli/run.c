@@ -213,10 +213,10 @@ static int generate(work *w, ht_err *e)
     else if (!w->ends_line && isatty(STDOUT_FILENO)) rc = cli__out("\n", 1, e);
     else end_line(w);
     if (!rc) rc = cli__say_receipt(c, w->session, &w->sampler, w->result.finish, e);
+    cli__prefix_save(c, w->engine); /* when the answer is out already */
     return rc ? rc : w->result.finish == HT_FINISH_CANCEL ? CLI_CANCELLED : 0;
 }
 
-    cli__prefix_save(c, w->engine); /* when the answer is out already */
 static int run(work *w, ht_err *e)
 {
     cli__ctx *c = w->c;
