@@ -22,8 +22,8 @@ void api__class_text(const ht_engine *e, int phase, char out[API_CLASS])
 {
     const api__phase *p = &e->phase[phase];
     (void)snprintf(out, API_CLASS, "%s rep=%s act=%s kv=%s,%s", p->unit->be->name, p->rep,
-                   api__act_name(e->act), ht_kvtype_name(e->kv_type[0]),
-                   ht_kvtype_name(e->kv_type[1]));
+                   api__act_name(e->act), e->kv.name[0],
+                   e->kv.name[1]);
 }
 
 /* Number of a class, from 1; 0: the table is full, which makes its pages nobody's. */
@@ -61,7 +61,7 @@ uint32_t api__prefix_pages(const ht_engine *e, const ht_engine_params *p)
     const ht_spec *s = &e->model->spec;
     uint64_t bytes = 0;
     for (int v = 0; v < 2; v++)
-        bytes += s->n_layers * ht_kv_page_bytes(e->kv_type[v], s->n_kv_heads, s->head_dim);
+        bytes += s->n_layers * ht_kv_page_bytes(e->kv.base[v], s->n_kv_heads, s->head_dim);
     const uint64_t n = bytes ? p->prefix_bytes / bytes : 0;
     return n < HT_NOPAGE / 4 ? (uint32_t)n : HT_NOPAGE / 4;
 }
@@ -124,7 +124,7 @@ int api__prefix_open(ht_engine *e, const ht_engine_params *p, ht_err *err)
         HT_TRY(make_folder(p->prefix_dir, err));
         pp.dir = ht_arena_strndup(e->arena, p->prefix_dir, strlen(p->prefix_dir));
         pp.what = ht_arena_printf(e->arena, "%s kv=%s,%s", name ? name + 1 : e->path,
-                                  ht_kvtype_name(e->kv_type[0]), ht_kvtype_name(e->kv_type[1]));
+                                  e->kv.name[0], e->kv.name[1]);
         if (!pp.dir || !pp.what)
             return HT_FAIL(err, HT_ENOMEM, "no memory for the prefix folder's path");
         if (u->be->kv_alloc && u->be->page_io) pp.io = page_io, pp.dev = u;
@@ -164,6 +164,7 @@ int api__prefix_use(ht_session *s, const int32_t *ids, uint32_t n, const char *s
     ht_prefix_hit hit;
     const uint32_t held = ht_seq_len(s->seq);
     s->rec.prefix.on = e->prefix != NULL;
+    s->rec.prefix.why = n > HT_PAGE ? HT_PREFIX_WHOLE : HT_PREFIX_SHORT;
     /* What the session holds itself is as good, when it ends in the last page. */
     if (!e->prefix || (n - 1) / HT_PAGE * HT_PAGE <= held) return 0;
     class_of(s, cls);
