@@ -14,6 +14,7 @@ include mk/isa.mk
 include mk/src.mk
 include mk/cuda.mk
 include mk/test.mk
+include mk/graph.mk
 include mk/install.mk
 
 .PHONY: hetero clean help

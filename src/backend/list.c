@@ -4,9 +4,10 @@
 
 #include <string.h>
 
-extern const ht_backend ht_backend_ref, ht_backend_cpu, ht_backend_cuda;
+extern const ht_backend ht_backend_ref, ht_backend_cpu, ht_backend_cuda, ht_backend_graph;
 
-const ht_backend *const ht_backends[] = {&ht_backend_ref, &ht_backend_cpu, &ht_backend_cuda, NULL};
+const ht_backend *const ht_backends[] = {&ht_backend_ref, &ht_backend_cpu, &ht_backend_cuda,
+                                         &ht_backend_graph, NULL};
 
 const ht_backend *ht_backend_find(const char *name)
 {

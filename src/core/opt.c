@@ -30,6 +30,9 @@ struct ht_opts {
 extern char **environ;
 
 static const char *const env_names[HT_ENVS] = {
+    [HT_ENV_OPENVINO] =
+        "HETERO_OPENVINO", /* the graph engine's library: file, folder, Python package; none */
+    [HT_ENV_VIRTUAL_ENV] = "VIRTUAL_ENV",
     [HT_ENV_HOME] = "HOME",
     [HT_ENV_XDG_STATE_HOME] = "XDG_STATE_HOME",
     [HT_ENV_XDG_CACHE_HOME] = "XDG_CACHE_HOME",

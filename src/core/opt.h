@@ -121,7 +121,8 @@ HT_MUST_USE int ht_parse_ints(const char *text, const char *what, int64_t min, i
 unsigned ht_edit_distance(const char *a, const char *b);
 
 /* ---- the rest of the environment ---- */
-enum ht_env { HT_ENV_HOME, HT_ENV_XDG_STATE_HOME, HT_ENV_XDG_CACHE_HOME, HT_ENV_XDG_DATA_HOME,
+enum ht_env { HT_ENV_OPENVINO, HT_ENV_VIRTUAL_ENV,
+              HT_ENV_HOME, HT_ENV_XDG_STATE_HOME, HT_ENV_XDG_CACHE_HOME, HT_ENV_XDG_DATA_HOME,
               HT_ENV_TERM, HT_ENV_SHARED,
               HT_ENVS };
 const char *ht_env_get(enum ht_env); /* NULL when unset or empty                                  */
