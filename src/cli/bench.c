@@ -17,6 +17,12 @@ enum { MAX_ROWS = 256, WARM_TOKENS = 16 };
 #define MEMORY_BYTES                                                                               \
     ((uint64_t)1 << 30) /* a buffer no cache holds                                  */
 
+/* Where an engine's time went: what it counts since load, by kind of stage. */
+enum { MAX_STAGES = 16 };
+typedef struct {
+    char name[16];
+    double ns, bytes, flops;
+} stage_cost;
 typedef struct {
     char test[48];
     uint32_t n, depth;
@@ -25,7 +31,10 @@ typedef struct {
     double *samples;     /* [reps], in the arena                                       */
     double bytes, flops; /* per token                                                  */
     char engine[32];
-    ht_read_rate read; /* with a buffer of `bytes`                                   */
+    ht_read_rate read;            /* with a buffer of `bytes`                                   */
+    stage_cost stage[MAX_STAGES]; /* of the timed repetitions, where the engine says */
+    size_t n_stages;
+    double wait_ns;
 } row;
 
 typedef struct {
@@ -173,16 +182,47 @@ static int run_once(work *w, row *r, uint32_t n, double *rate, ht_err *e)
     return 0;
 }
 
+/* The engine's costs so far times sign are added to the row's. */
+static int add_stages(work *w, row *r, double sign, ht_err *e)
+{
+    ht_arena *arena = NULL;
+    ht_json *doc = NULL;
+    char *json = NULL;
+    HT_TRY(ht_engine_info(w->engine, &json, e));
+    int rc = ht_arena_new(&arena, 0, e);
+    if (!rc) rc = ht_json_parse(arena, json, strlen(json), 0, "engine description", &doc, e);
+    const char *phase = r->decode ? "engines.decode.device" : "engines.prefill.device";
+    const ht_json *dev = rc ? NULL : ht_json_path(doc, phase);
+    const ht_json *all = dev ? ht_json_get(dev, "stages") : NULL;
+    for (size_t i = 0; all && all->type == HT_JOBJ && i < all->n; i++) {
+        const ht_json *v = &all->at[i];
+        size_t k = 0;
+        while (k < r->n_stages && strcmp(r->stage[k].name, v->key) != 0) k++;
+        if (k == MAX_STAGES || v->type != HT_JARR || v->n != 3) continue;
+        stage_cost *c = &r->stage[k];
+        if (k == r->n_stages) snprintf(r->stage[r->n_stages++].name, sizeof c->name, "%s", v->key);
+        c->ns += sign * v->at[0].d, c->bytes += sign * v->at[1].d;
+        c->flops += sign * v->at[2].d;
+    }
+    if (dev) r->wait_ns += sign * cli__num(dev, "waitNs", 0);
+    ht_arena_free(arena);
+    ht_free(json);
+    return rc;
+}
+
 static int run_row(work *w, row *r, ht_err *e)
 {
     double rate, sum = 0, sq = 0;
     HT_TRY(run_once(w, r, r->decode && r->n > WARM_TOKENS ? WARM_TOKENS : r->n, &rate, e));
+    HT_TRY(set_depth(w, r->depth, e));
+    HT_TRY(add_stages(w, r, -1, e));
     for (uint32_t i = 0; i < w->reps; i++) {
         HT_TRY(run_once(w, r, r->n, &r->samples[i], e));
         sum += r->samples[i];
         if (cli__progress(w->c, r->test, i + 1, w->reps))
             return HT_FAIL(e, HT_ECANCELLED, "cancelled in %s", r->test);
     }
+    HT_TRY(add_stages(w, r, 1, e));
     r->mean = sum / w->reps;
     for (uint32_t i = 0; i < w->reps; i++)
         sq += (r->samples[i] - r->mean) * (r->samples[i] - r->mean);
@@ -239,6 +279,38 @@ static bool is_impossible(const work *w, const row *r)
 
 /* ---- results ---- */
 
+/* The least time of a stage on this machine over the time it took, in percent. */
+static double stage_share(const work *w, const stage_cost *c)
+{
+    double read = c->bytes / w->memory.bytes_per_s, fma = c->flops / w->fma.flops_per_s;
+    return c->ns > 0 ? 100e9 * (read > fma ? read : fma) / c->ns : 0;
+}
+
+static double stages_ns(const row *r)
+{
+    double ns = 0;
+    for (size_t i = 0; i < r->n_stages; i++) ns += r->stage[i].ns;
+    return ns;
+}
+
+static void json_stages(ht_jw *j, const work *w, const row *r)
+{
+    ht_jw_kreal(j, "barrierPercent", stages_ns(r) > 0 ? 100 * r->wait_ns / stages_ns(r) : 0);
+    ht_jw_key(j, "stages");
+    ht_jw_arr(j);
+    for (size_t i = 0; i < r->n_stages; i++) {
+        const stage_cost *c = &r->stage[i];
+        ht_jw_obj(j);
+        ht_jw_kstr(j, "stage", c->name);
+        ht_jw_kreal(j, "ns", c->ns);
+        ht_jw_kreal(j, "bytes", c->bytes);
+        ht_jw_kreal(j, "flops", c->flops);
+        ht_jw_kreal(j, "boundPercent", stage_share(w, c));
+        ht_jw_end(j, '}');
+    }
+    ht_jw_end(j, ']');
+}
+
 static void json_row(ht_jw *j, const work *w, const row *r)
 {
     ht_jw_obj(j);
@@ -258,6 +330,7 @@ static void json_row(ht_jw *j, const work *w, const row *r)
     else ht_jw_null(j);
     ht_jw_kreal(j, "fmaPercent", share_fma(w, r));
     ht_jw_kbool(j, "impossible", is_impossible(w, r));
+    json_stages(j, w, r);
     ht_jw_key(j, "samples");
     ht_jw_arr(j);
     for (uint32_t i = 0; i < w->reps; i++) ht_jw_real(j, r->samples[i]);
@@ -302,6 +375,29 @@ static void percent(char out[16], double p)
     else snprintf(out, 16, "%.1f", p);
 }
 
+/* Where the time went; the last column is the least time of the stage over the time it took. */
+static void table_stages(ht_buf *b, const work *w)
+{
+    bool any = false;
+    for (size_t i = 0; i < w->n_rows; i++) {
+        const row *r = &w->rows[i];
+        double all = stages_ns(r);
+        for (size_t k = 0; k < r->n_stages; k++) {
+            const stage_cost *c = &r->stage[k];
+            if (c->ns < all / 1000) continue;
+            if (!any)
+                ht_buf_str(b, "\n| test | stage | % of time | GB/s | GFLOP/s | % of limit |\n"
+                              "| --- | --- | ---: | ---: | ---: | ---: |\n");
+            any = true;
+            ht_buf_fmt(b, "| %s | %s | %.1f | %.2f | %.1f | %.0f |\n", r->test, c->name,
+                       100 * c->ns / all, c->bytes / c->ns, c->flops / c->ns, stage_share(w, c));
+        }
+        if (all > 0)
+            ht_buf_fmt(b, "| %s | (waiting at barriers) | %.1f | | | |\n", r->test,
+                       100 * r->wait_ns / all);
+    }
+}
+
 static int out_table(work *w, ht_err *e)
 {
     ht_buf b;
@@ -330,6 +426,7 @@ static int out_table(work *w, ht_err *e)
         "GFLOP/s (%s)\n",
         w->reps, w->memory.bytes_per_s / 1e9, w->memory.kernel, w->fma.flops_per_s / 1e9,
         w->fma.isa);
+    table_stages(&b, w);
     int rc = ht_buf_ok(&b, "benchmark", e);
     if (!rc) rc = cli__out(b.p, b.n, e);
     ht_buf_done(&b);

@@ -28,6 +28,12 @@ typedef struct {
 } matrix;
 void matrix_new(matrix *, int src, uint32_t rows, uint32_t cols, uint64_t *seed);
 void matrix_free(matrix *);
-/* The definition of an output: chains of 256, see src/backend/cpu/kern.h. */
+/* Chains of 256 over float weights, see src/backend/cpu/kern.h. */
 float chain_dot(const float *w, const float *x, uint32_t k);
+/* The definition of an output of any type. Block weights are multiplied as plain levels: their
+ * place in a lane must not change a bit. */
+float product_dot(const matrix *, uint32_t row, const float *x);
+/* n rows x as the type's kernels read them, *ld apart, ending at a guard page. */
+guarded spread_rows(const cpu_kern *, int type, const guarded *x, uint32_t n, uint32_t cols,
+                    size_t ldx, size_t *ld);
 #endif

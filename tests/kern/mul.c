@@ -40,64 +40,93 @@ static void same(const char *what, const matrix *m, uint32_t row, uint32_t tok, 
 
 static void check_gemv(const cpu_kern *k, const matrix *m, uint64_t *seed)
 {
+    size_t ld;
     guarded x = random_rows(1, m->cols, m->cols, seed);
+    guarded z = spread_rows(k, m->type, &x, 1, m->cols, m->cols, &ld);
     guarded y = guard_new((size_t)m->tiles * CPU_LANES * sizeof(float));
     const float *out = (const float *)(void *)y.p;
-    k->gemv[m->type](m->r16.p, m->tile_bytes, m->tiles, m->cols, (const float *)(void *)x.p,
+    k->gemv[m->type](m->r16.p, m->tile_bytes, m->tiles, m->cols, (const float *)(void *)z.p,
                      (float *)(void *)y.p);
     for (uint32_t r = 0; r < m->tiles * CPU_LANES; r++)
-        same("gemv", m, r, 0, out[r],
-             chain_dot(m->w + (size_t)r * m->cols, (const float *)(void *)x.p, m->cols));
-    guard_free(&x);
-    guard_free(&y);
+        same("gemv", m, r, 0, out[r], product_dot(m, r, (const float *)(void *)x.p));
+    guard_free(&x), guard_free(&z), guard_free(&y);
 }
 
 static void check_rows(const cpu_kern *k, const matrix *m, uint64_t *seed)
 {
     for (uint32_t nt = 1; nt <= CPU_NT_ROWS; nt++) {
-        size_t ldx = m->cols + nt % 3, ldc = 16 + nt % 2 * 5;
+        size_t ldx = m->cols + nt % 3, ldc = 16 + nt % 2 * 5, ld;
         guarded x = random_rows(nt, m->cols, ldx, seed);
+        guarded z = spread_rows(k, m->type, &x, nt, m->cols, ldx, &ld);
         guarded c = guard_new(((nt - 1) * ldc + CPU_LANES) * sizeof(float));
         uint32_t tile = m->tiles - 1;
-        k->rows[m->type](m->r16.p + tile * m->tile_bytes, m->cols, (const float *)(void *)x.p, ldx,
+        k->rows[m->type](m->r16.p + tile * m->tile_bytes, m->cols, (const float *)(void *)z.p, ld,
                          nt, (float *)(void *)c.p, ldc);
         for (uint32_t t = 0; t < nt; t++)
             for (uint32_t r = 0; r < CPU_LANES; r++)
                 same("rows", m, tile * CPU_LANES + r, t, ((float *)(void *)c.p)[t * ldc + r],
-                     chain_dot(m->w + (size_t)(tile * CPU_LANES + r) * m->cols,
-                               (const float *)(void *)x.p + t * ldx, m->cols));
-        guard_free(&x);
-        guard_free(&c);
+                     product_dot(m, tile * CPU_LANES + r, (const float *)(void *)x.p + t * ldx));
+        guard_free(&x), guard_free(&z), guard_free(&c);
     }
 }
 
-/* widen and panel together, as prefill uses them. */
+/* What widen made of float weights; levels are checked through their products. */
+static void check_widened(const matrix *m, uint32_t k0, uint32_t kn, const float *panel)
+{
+    for (uint32_t i = 0; i < kn && cpu__form(m->type) == CPU_FLOATS; i++)
+        for (uint32_t r = 0; r < CPU_LANES; r++)
+            same("widen", m, r, i, panel[i * CPU_LANES + r], m->w[(size_t)r * m->cols + k0 + i]);
+}
+
+/* widen and panel or fold together, as prefill uses them. */
 static void check_panel(const cpu_kern *k, const matrix *m, uint64_t *seed)
 {
     uint32_t gc, gb, nt = 1 + (uint32_t)(t_rand(seed) % k->nt_panel);
-    size_t ldx = m->cols + 3;
+    size_t ldx = m->cols + 3, ld;
+    enum cpu_form form = cpu__form(m->type);
     ht_r16_group(m->type, &gc, &gb);
     guarded x = random_rows(nt, m->cols, ldx, seed), c = guard_new(nt * CPU_LANES * sizeof(float));
+    guarded z = spread_rows(k, m->type, &x, nt, m->cols, ldx, &ld);
+    const float *row = (const float *)(void *)z.p;
     for (uint32_t k0 = 0; k0 < m->cols; k0 += CPU_KC) {
         uint32_t kn = m->cols - k0 < CPU_KC ? m->cols - k0 : CPU_KC;
+        cpu_scale scale[CPU_GROUPS];
         guarded p = guard_new((size_t)kn * CPU_LANES * sizeof(float));
         const float *panel = (const float *)(void *)p.p;
-        k->widen[m->type](m->r16.p + (size_t)(k0 / gc) * gb, kn, (float *)(void *)p.p);
-        for (uint32_t i = 0; i < kn; i++)
-            for (uint32_t r = 0; r < CPU_LANES; r++)
-                same("widen", m, r, i, panel[i * CPU_LANES + r],
-                     m->w[(size_t)r * m->cols + k0 + i]);
-        k->panel(panel, kn, (const float *)(void *)x.p + k0, ldx, nt, (float *)(void *)c.p,
-                 CPU_LANES, k0 != 0);
+        k->widen[m->type](m->r16.p + (size_t)(k0 / gc) * gb, kn, (float *)(void *)p.p, scale);
+        check_widened(m, k0, kn, panel);
+        if (form == CPU_FLOATS)
+            k->panel(panel, kn, row + k0, ld, nt, (float *)(void *)c.p, CPU_LANES, k0 != 0);
+        else
+            k->fold[form](panel, scale, kn, row + k0, row + m->cols + k0 / 32, ld, nt,
+                          (float *)(void *)c.p, k0 != 0);
         guard_free(&p);
     }
     for (uint32_t t = 0; t < nt; t++)
         for (uint32_t r = 0; r < CPU_LANES; r++)
             same("panel", m, r, t, ((float *)(void *)c.p)[t * CPU_LANES + r],
-                 chain_dot(m->w + (size_t)r * m->cols, (const float *)(void *)x.p + t * ldx,
-                           m->cols));
+                 product_dot(m, r, (const float *)(void *)x.p + t * ldx));
+    guard_free(&x), guard_free(&z), guard_free(&c);
+}
+
+/* The definition is the product: against the decoded weights in f64. A group rounds 32 sums of
+ * levels up to 16 times a centred one's size, and twice more. */
+static void check_definition(const matrix *m, uint64_t *seed)
+{
+    guarded x = random_rows(1, m->cols, m->cols, seed);
+    const float *v = (const float *)(void *)x.p;
+    for (uint32_t r = 0; r < m->tiles * CPU_LANES; r++) {
+        double sum = 0, size = 0;
+        for (uint32_t i = 0; i < m->cols; i++)
+            sum += (double)m->w[(size_t)r * m->cols + i] * (double)v[i];
+        float top = 0;
+        for (uint32_t i = 0; i < m->cols; i++) {
+            top = fmaxf(top, fabsf(m->w[(size_t)r * m->cols + i]));
+            size += fabs((double)v[i]);
+        }
+        T_NEAR(product_dot(m, r, v), sum, size * (double)top * 16 * 40 * 0x1p-24 + 1e-30);
+    }
     guard_free(&x);
-    guard_free(&c);
 }
 
 /* Against the real product of the decoded weights and the int8 activations: integers are exact and
@@ -152,6 +181,7 @@ static void check_level(int lv)
                 matrix m;
                 if (lv == 0 && row_counts[r] > 40) continue; /* plain C is slow */
                 matrix_new(&m, sources[s], row_counts[r], cols[c], &seed);
+                if (lv == 0) check_definition(&m, &seed);
                 check_gemv(&k, &m, &seed);
                 check_rows(&k, &m, &seed);
                 check_panel(&k, &m, &seed);
@@ -189,6 +219,9 @@ T_CASE(kern_mul, table_is_full)
             T_CHECK(!form == !k.gemv[t] && !form == !k.rows[t] && !form == !k.widen[t], "%s %s",
                     levels[lv].name, ht_types[t].name);
             T_CHECK(!quantised == !k.q8[t], "%s q8 %s", levels[lv].name, ht_types[t].name);
+            if (!form || cpu__form(t) == CPU_FLOATS) continue;
+            T_CHECK(k.fold[cpu__form(t)] && k.spread[cpu__form(t)], "%s fold %s", levels[lv].name,
+                    ht_types[t].name);
         }
         T_TRUE(k.panel && k.nt_panel >= 1 && k.nt_panel <= CPU_NT_PANEL);
     }

@@ -75,3 +75,95 @@ float chain_dot(const float *w, const float *x, uint32_t k)
     }
     return total;
 }
+
+static float half_at(const uint8_t *p, uint32_t r)
+{
+    uint16_t h;
+    memcpy(&h, p + 2 * r, sizeof h);
+    return ht_f16_to_f32(h);
+}
+static uint32_t lane32(const uint8_t *p, uint32_t r)
+{
+    uint32_t v;
+    memcpy(&v, p + 4 * r, sizeof v);
+    return v;
+}
+static uint32_t bits_at(const uint8_t *q, uint32_t r, uint32_t shift, uint32_t mask)
+{
+    return lane32(q, r) >> shift & mask;
+}
+static int nibble(const uint8_t *q, uint32_t r, uint32_t k)
+{
+    return (int)bits_at(q + 64 * (k / 8), r, 8 * (k % 4) + 4 * (k / 4 % 2), 15);
+}
+
+/* Scale, offset and level of column k of row r, read from a tile's bytes as quant/r16.c draws
+ * them. */
+static int level_of(int type, const uint8_t *w, uint32_t r, uint32_t k, float *d, float *m)
+{
+    uint32_t j = k % 256 / 32, i = k % 256 / 16;
+    *m = 0;
+    if (type == HT_Q4_K) {
+        w += (size_t)2304 * (k / 256);
+        uint32_t sc = bits_at(w + 64, r, 4 * j, 15) | bits_at(w + 192, r, 2 * j, 3) << 4;
+        uint32_t mn = bits_at(w + 128, r, 4 * j, 15) | bits_at(w + 192, r, 16 + 2 * j, 3) << 4;
+        *d = half_at(w, r) * (float)sc;
+        *m = -(half_at(w + 32, r) * (float)mn);
+        return nibble(w + 256, r, k % 256);
+    }
+    if (type == HT_Q6_K) {
+        w += (size_t)3360 * (k / 256);
+        *d = half_at(w, r) * (float)(int8_t)w[32 + CPU_LANES * i + r];
+        uint32_t hi = bits_at(w + 288 + 2048 + 64 * i, r, 8 * (k % 4) + 2 * (k / 4 % 4), 3);
+        return (nibble(w + 288, r, k % 256) | (int)hi << 4) - 32;
+    }
+    w += (size_t)(type == HT_Q8_0 ? 544 : type == HT_Q4_0 ? 288 : 320) * (k / 32);
+    *d = half_at(w, r);
+    if (type == HT_Q8_0) return (int)bits_at(w + 32 + 64 * (k % 32 / 4), r, 8 * (k % 4), 255) - 128;
+    *m = type == HT_Q4_0 ? -8 * *d : half_at(w + 32, r);
+    return nibble(w + (type == HT_Q4_0 ? 32 : 64), r, k % 32);
+}
+
+static float group_sum(const float *x)
+{
+    float s[8];
+    for (int j = 0; j < 8; j++) s[j] = (x[j] + x[8 + j]) + (x[16 + j] + x[24 + j]);
+    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+}
+
+float product_dot(const matrix *m, uint32_t row, const float *x)
+{
+    const uint8_t *tile = m->r16.p + row / CPU_LANES * m->tile_bytes;
+    uint32_t gc = m->type == HT_Q6_K ? 16 : 32;
+    float total = 0, d = 0, off = 0;
+    if (cpu__form(m->type) == CPU_FLOATS)
+        return chain_dot(m->w + (size_t)row * m->cols, x, m->cols);
+    for (uint32_t k0 = 0; k0 < m->cols; k0 += gc) {
+        float s = 0;
+        for (uint32_t k = k0; k < k0 + gc; k++)
+            s = fmaf((float)level_of(m->type, tile, row % CPU_LANES, k, &d, &off), x[k], s);
+        total = fmaf(d, s, total);
+        if (cpu__form(m->type) == CPU_NIBBLES) total = fmaf(off, group_sum(x + k0), total);
+    }
+    return total;
+}
+
+guarded spread_rows(const cpu_kern *k, int type, const guarded *x, uint32_t n, uint32_t cols,
+                    size_t ldx, size_t *ld)
+{
+    enum cpu_form form = cpu__form(type);
+    guarded z;
+    if (form == CPU_FLOATS) {
+        *ld = ldx;
+        z = guard_new(x->n);
+        memcpy(z.p, x->p, x->n);
+        return z;
+    }
+    size_t row = form == CPU_NIBBLES ? (size_t)cols + cols / 32 : cols;
+    *ld = ldx + row - cols;
+    z = guard_new(((n - 1) * *ld + row) * sizeof(float));
+    for (uint32_t t = 0; t < n; t++)
+        k->spread[form]((const float *)(void *)x->p + t * ldx, cols,
+                        (float *)(void *)z.p + t * *ld);
+    return z;
+}

@@ -1,34 +1,38 @@
 /* body_mul.h - matrix products of --act f32 on the operations of a simd.h; included once by each
  * instruction set. kern.h says what is computed, quant/r16.c draws the bytes.
  *
- * A nibble or byte at bit 8j of a lane is isolated by one `and`, converted as it stands and
- * scaled by d*2^-8j: powers of two move no bits, so fma(level*2^8j, d*2^-8j, m) is the decoded
- * weight, rounded once. That is four vector operations for a vector of weights: and, convert,
- * fma, fma.
+ * A level at bit e of a lane is isolated by one `and` and converted where it stands: it is then
+ * level*2^e, and its activation comes as x*2^-e (`spread`). With scales applied once a group that
+ * leaves three vector operations for a vector of 4-bit weights (and, convert, fma) and four for one
+ * of 8 bits, which bears its sign.
  *
  * The including file makes the kernels of its types with MUL_TYPE and enters them with
  * MUL_ENTRY; the types are spread over files because each is a lot of straight code to compile. */
 #include "backend/cpu/unroll.h"
 
-/* Scales of a group of columns: s[j] = d*2^-8j, m the offset; lane r belongs to row r. */
-typedef struct {
-    float s[4][CPU_LANES], m[CPU_LANES];
-} scale_t;
-enum { GROUPS_MAX = 16 }; /* groups in CPU_KC columns (q6_k has 16 columns each) */
-/* A group's columns, and columns of one load of lanes; by type, constants once inlined. */
+/* Bytes that gemv and rows ask for ahead of use, all tiles of a pass together: of 4, 8 and 16 KiB
+ * the last did best where neighbours make memory slow. Decoding keeps the core
+ * so busy that its window reaches only a few hundred bytes. */
+enum { AHEAD = 16384 };
+
+/* By type, constants once inlined: columns of a group (one scale), of a block (a run of bytes). */
 KERN int group_cols(const int type)
 {
-    return type == HT_Q6_K ? 16 : type >= HT_Q8_0 ? 32 : 8;
+    return type == HT_Q6_K ? 16 : 32;
 }
-KERN int step_cols(const int type)
+KERN int block_cols(const int type)
 {
-    return type == HT_Q8_0 ? 4 : type == HT_Q6_K ? 16 : 8;
+    return type == HT_Q4_K || type == HT_Q6_K ? 256 : 32;
 }
 KERN int is_plain(const int type)
 {
     return type == HT_F32 || type == HT_F16 || type == HT_BF16;
 }
-/* Where column k (the first of a group of bytes) of a tile is. */
+KERN int has_offset(const int type)
+{
+    return type == HT_Q4_0 || type == HT_Q4_1 || type == HT_Q4_K;
+}
+/* Where column k (the first of a block) of a tile is. */
 KERN size_t col_off(const int type, uint32_t k)
 {
     switch (type) {
@@ -43,16 +47,7 @@ KERN size_t col_off(const int type, uint32_t k)
     }
 }
 
-KERN void put_scale(scale_t *g, int v, vf d, vf m)
-{
-    vf_store(g->s[0] + VL * v, d);
-    vf_store(g->s[1] + VL * v, vf_mul(d, vf_set1(0x1p-8f)));
-    vf_store(g->s[2] + VL * v, vf_mul(d, vf_set1(0x1p-16f)));
-    vf_store(g->s[3] + VL * v, vf_mul(d, vf_set1(0x1p-24f)));
-    vf_store(g->m + VL * v, m);
-}
-
-KERN void scales_q4_k(const uint8_t *w, scale_t *g)
+KERN void scales_q4_k(const uint8_t *w, cpu_scale *g)
 {
     for (int v = 0; v < NV; v++) {
         vf d = vf_f16(w + 2 * VL * v), dmin = vf_sub(vf_zero(), vf_f16(w + 32 + 2 * VL * v));
@@ -63,77 +58,58 @@ KERN void scales_q4_k(const uint8_t *w, scale_t *g)
         for (int j = 0; j < 8; j++) {
             vi sc = vi_or(vi_and(vi_srl(s0, 4 * j), low), vi_and(vi_srl(sc_top, 2 * j), top));
             vi m = vi_or(vi_and(vi_srl(s1, 4 * j), low), vi_and(vi_srl(m_top, 2 * j), top));
-            put_scale(&g[j], v, vf_mul(d, vf_of_vi(sc)), vf_mul(dmin, vf_of_vi(m)));
+            vf_store(g[j].d + VL * v, vf_mul(d, vf_of_vi(sc)));
+            vf_store(g[j].m + VL * v, vf_mul(dmin, vf_of_vi(m)));
         }
     }
 }
 
-/* The scales of kn columns from w on. */
-KERN void scales(const int type, const uint8_t *w, uint32_t kn, scale_t *g)
+/* The scales of a block's groups. */
+KERN void scales(const int type, const uint8_t *w, cpu_scale *g)
 {
     if (type == HT_Q4_K) {
         scales_q4_k(w, g);
         return;
     }
-    if (type == HT_Q6_K) {
-        for (int v = 0; v < NV; v++) {
-            vf d = vf_f16(w + 2 * VL * v);
-            for (int j = 0; j < 16; j++) {
-                vf s = vf_mul(d, vf_i8(w + 32 + CPU_LANES * j + VL * v));
-                put_scale(&g[j], v, s, vf_mul(s, vf_set1(-32.0f)));
-            }
+    for (int v = 0; v < NV; v++) {
+        vf d = vf_f16(w + 2 * VL * v);
+        if (type == HT_Q6_K) {
+            for (int j = 0; j < 16; j++)
+                vf_store(g[j].d + VL * v, vf_mul(d, vf_i8(w + 32 + CPU_LANES * j + VL * v)));
+            continue;
         }
-        return;
-    }
-    for (uint32_t i = 0; i < kn / 32; i++) {
-        const uint8_t *p = w + col_off(type, 32 * i);
-        for (int v = 0; v < NV; v++) {
-            vf d = vf_f16(p + 2 * VL * v);
-            vf m = type == HT_Q4_1 ? vf_f16(p + 32 + 2 * VL * v)
-                                   : vf_mul(d, vf_set1(type == HT_Q4_0 ? -8.0f : -128.0f));
-            put_scale(&g[i], v, d, m);
-        }
+        vf_store(g->d + VL * v, d);
+        if (type == HT_Q4_0) vf_store(g->m + VL * v, vf_mul(d, vf_set1(-8.0f)));
+        if (type == HT_Q4_1) vf_store(g->m + VL * v, vf_f16(w + 32 + 2 * VL * v));
     }
 }
 
-/* Lanes of step s of group i: each element of b holds a byte (a low nibble) per column. */
-typedef struct {
-    vi b[4];
-} lanes;
-KERN void load_lanes(const int type, const uint8_t *w, uint32_t i, int s, int v, lanes *l)
+/* Lanes that hold columns 4q .. 4q+3 of group n of a block; of 4-bit types also those of q^1. */
+KERN vi quad(const int type, const uint8_t *w, const int n, const int q, const int v)
 {
     const int at = 4 * VL * v;
-    if (type == HT_Q8_0) {
-        l->b[0] = vi_load(w + 544 * i + 32 + 64 * s + at);
-    } else if (type == HT_Q6_K) {
-        const vi lo = vi_set1(0x0f0f0f0f), hi = vi_set1(0x30303030);
-        vi p = vi_load(w + 288 + 128 * i + at), q = vi_load(w + 288 + 128 * i + 64 + at);
-        vi h = vi_load(w + 288 + 2048 + 64 * i + at);
-        l->b[0] = vi_or(vi_and(p, lo), vi_and(vi_sll(h, 4), hi));
-        l->b[1] = vi_or(vi_and(vi_srl(p, 4), lo), vi_and(vi_sll(h, 2), hi));
-        l->b[2] = vi_or(vi_and(q, lo), vi_and(h, hi));
-        l->b[3] = vi_or(vi_and(vi_srl(q, 4), lo), vi_and(vi_srl(h, 2), hi));
-    } else {
-        const uint8_t *p = type == HT_Q4_0   ? w + 288 * i + 32
-                           : type == HT_Q4_1 ? w + 320 * i + 64
-                                             : w + 256 + 256 * i;
-        l->b[0] = vi_load(p + 64 * s + at);
-        l->b[1] = vi_srl(l->b[0], 4);
+    if (type == HT_Q8_0) return vi_load(w + 32 + 64 * q + at);
+    if (type == HT_Q6_K) {
+        vi p = vi_load(w + 288 + 128 * n + 64 * (q / 2) + at);
+        vi h = vi_load(w + 288 + 2048 + 64 * n + at);
+        if (q % 2) p = vi_srl(p, 4);
+        if (q < 2) h = vi_sll(h, 4 - 2 * q);
+        if (q == 3) h = vi_srl(h, 2);
+        return vi_or(vi_and(p, vi_set1(0x0f0f0f0f)), vi_and(h, vi_set1(0x30303030)));
     }
+    const uint8_t *p = type == HT_Q4_0 ? w + 32 : type == HT_Q4_1 ? w + 64 : w + 256 + 256 * n;
+    return vi_load(p + 64 * (q / 2) + at);
 }
 
-/* Weights of column j of the loaded lanes. */
-KERN vf lane_w(const int type, const lanes *l, const int j, const scale_t *g, int v)
+/* Column 4q+j of loaded lanes, as the level where it stands. */
+KERN vf level(const int type, vi b, const int q, const int j)
 {
-    const int byte = j % 4, wide = type == HT_Q8_0 || type == HT_Q6_K;
-    vi q;
-    if (wide && byte == 3) {
-        /* The top byte has no room above it for an unsigned value: shift it down. */
-        return vf_fma(vf_of_vi(vi_srl(l->b[j / 4], 24)), vf_load(g->s[0] + VL * v),
-                      vf_load(g->m + VL * v));
+    if (type == HT_Q8_0 || type == HT_Q6_K) {
+        const uint32_t zero = (uint32_t)(type == HT_Q8_0 ? 128 : 32) << 8 * j;
+        return vf_of_vi(vi_add(vi_and(b, vi_set1(255U << 8 * j)), vi_set1(0U - zero)));
     }
-    q = vi_and(l->b[j / 4], vi_set1((wide ? 255U : 15U) << 8 * byte));
-    return vf_fma(vf_of_vi(q), vf_load(g->s[byte] + VL * v), vf_load(g->m + VL * v));
+    if (q % 2 && j == 3) return vf_of_vi(vi_srl(b, 28));
+    return vf_of_vi(vi_and(b, vi_set1(15U << (8 * j + 4 * (q % 2)))));
 }
 
 /* Weights of column k + j of a plain type; k even. */
@@ -146,13 +122,20 @@ KERN vf plain_w(const int type, const uint8_t *w, uint32_t k, const uint32_t j, 
     return vf_bits(j % 2 ? vi_and(p, vi_set1(0xffff0000U)) : vi_sll(p, 16));
 }
 
-/* ---- chains over at most CPU_KC columns, for `tiles` tiles and nt tokens -------------------- */
+/* ---- products of `tiles` tiles and nt tokens; y: tile i, token t at y + i*tile_ld + t*ldc ---- */
 
+/* One chain: at most CPU_KC columns of a plain type. */
 KERN void chain_plain(const int type, const int tiles, const int nt, const uint8_t *w,
                       size_t tile_bytes, uint32_t kn, const float *x, size_t ldx, vf *acc)
 {
     uint32_t k = 0;
     for (; k + 4 <= kn; k += 4) {
+        /* Four tiles keep enough lines in flight by themselves; a single one does not. */
+        if (tiles == 1) {
+            UNROLL(4)
+            for (size_t j = 0; j < col_off(type, 4); j += 64)
+                __builtin_prefetch(w + col_off(type, k) + AHEAD / 4 + j);
+        }
         UNROLL(4)
         for (uint32_t j = 0; j < 4; j++) {
             UNROLL(8)
@@ -179,36 +162,56 @@ KERN void chain_plain(const int type, const int tiles, const int nt, const uint8
             }
 }
 
-/* ahead: where the bytes lie, from w, that the same tile slot reads after this chain. Decoding
- * keeps the core's window so full that it sees only a few hundred bytes ahead: they are asked
- * for here. */
-KERN void chain_block(const int type, const int tiles, const int nt, const uint8_t *w,
-                      size_t tile_bytes, size_t ahead, uint32_t kn, const float *x, size_t ldx,
-                      vf *acc)
+KERN void product_plain(const int type, const int tiles, const int nt, const uint8_t *w,
+                        size_t tile_bytes, uint32_t k, const float *x, size_t ldx, float *y,
+                        size_t tile_ld, size_t ldc)
 {
-    _Alignas(64) scale_t g[4][GROUPS_MAX];
-    const int gc = group_cols(type), sc = step_cols(type);
-    const size_t gb = col_off(type, CPU_KC) / (size_t)(CPU_KC / gc);
-    for (int i = 0; i < tiles; i++) scales(type, w + tile_bytes * (size_t)i, kn, g[i]);
-    for (uint32_t n = 0; n < kn / (uint32_t)gc; n++) {
+    for (uint32_t k0 = 0; k0 < k; k0 += CPU_KC) {
+        uint32_t kn = k - k0 < CPU_KC ? k - k0 : CPU_KC;
+        vf acc[8 * NV];
+        UNROLL(16)
+        for (int i = 0; i < tiles * nt * NV; i++) acc[i] = vf_zero();
+        chain_plain(type, tiles, nt, w + col_off(type, k0), tile_bytes, kn, x + k0, ldx, acc);
+        UNROLL(8)
+        for (int i = 0; i < tiles; i++) UNROLL(8)
+        for (int t = 0; t < nt; t++) UNROLL(2)
+        for (int v = 0; v < NV; v++) {
+            float *c = y + (size_t)i * tile_ld + (size_t)t * ldc + VL * v;
+            vf a = acc[(i * nt + t) * NV + v];
+            vf_store(c, k0 ? vf_add(vf_load(c), a) : a);
+        }
+    }
+}
+
+/* Group n of a block: acc = its chains. Columns are the outer loop and tiles the inner one, so that
+ * neighbouring multiply-adds belong to different chains. */
+KERN void group_chain(const int type, const int tiles, const int nt, const uint8_t *w,
+                      size_t tile_bytes, const uint8_t *ahead, const int n, const float *x,
+                      size_t ldx, vf *acc)
+{
+    const int gc = group_cols(type), bytes = (int)col_off(type, 256) / 32; /* of eight columns */
+    UNROLL(16)
+    for (int i = 0; i < tiles * nt * NV; i++) acc[i] = vf_zero();
+    UNROLL(2)
+    for (int u = 0; u < gc / 8; u++) {
         UNROLL(4)
-        for (int i = 0; i < tiles; i++) UNROLL(9)
-        for (size_t j = 0; j < gb; j += 64)
-            __builtin_prefetch(w + tile_bytes * (size_t)i + ahead + gb * n + j);
-        UNROLL(1)
-        for (int s = 0; s < gc / sc; s++) {
-            lanes l[4][NV];
+        for (int i = 0; i < tiles; i++) UNROLL(2)
+        for (int j = 0; j < (bytes + 32) / 64; j++)
+            __builtin_prefetch(ahead + tile_bytes * (size_t)i + (n * gc / 8 + u) * bytes + 64 * j);
+        UNROLL(2)
+        for (int h = 0; h < 2; h++) {
+            vi b[4 * NV];
             UNROLL(4)
             for (int i = 0; i < tiles; i++) UNROLL(2)
             for (int v = 0; v < NV; v++)
-                load_lanes(type, w + tile_bytes * (size_t)i, n, s, v, &l[i][v]);
-            UNROLL(16)
-            for (int j = 0; j < sc; j++) {
-                const float *xk = x + (size_t)n * (size_t)gc + (size_t)(s * sc + j);
+                b[i * NV + v] = quad(type, w + tile_bytes * (size_t)i, n, 2 * u + h, v);
+            UNROLL(4)
+            for (int j = 0; j < 4; j++) {
+                const float *xk = x + 8 * u + 4 * h + j;
                 UNROLL(4)
                 for (int i = 0; i < tiles; i++) UNROLL(2)
                 for (int v = 0; v < NV; v++) {
-                    vf a = lane_w(type, &l[i][v], j, &g[i][n], v);
+                    vf a = level(type, b[i * NV + v], h, j);
                     UNROLL(8)
                     for (int t = 0; t < nt; t++) {
                         vf *c = &acc[(i * nt + t) * NV + v];
@@ -220,32 +223,53 @@ KERN void chain_block(const int type, const int tiles, const int nt, const uint8
     }
 }
 
-/* y: tile i, token t at y + i*tile_ld + t*ldc. */
+KERN void product_block(const int type, const int tiles, const int nt, const uint8_t *w,
+                        size_t tile_bytes, uint32_t k, const float *x, size_t ldx, float *y,
+                        size_t tile_ld, size_t ldc)
+{
+    const int gc = group_cols(type), bc = block_cols(type);
+    const size_t bytes = col_off(type, (uint32_t)bc);
+    const uint32_t blocks = k / (uint32_t)bc, far = AHEAD / (uint32_t)(bytes * (size_t)tiles);
+    const uint32_t step = far ? far : 1;
+    const float *sum = x + k;
+    for (uint32_t b = 0; b < blocks; b++, w += bytes) {
+        cpu_scale g[4][CPU_GROUPS];
+        /* In the order of use: behind a tile's end comes the pass after this one. */
+        const uint8_t *ahead =
+            w + step * bytes + (b + step < blocks ? 0 : (size_t)(tiles - 1) * tile_bytes);
+        UNROLL(4)
+        for (int i = 0; i < tiles && gc < bc; i++) scales(type, w + tile_bytes * (size_t)i, g[i]);
+        UNROLL(1)
+        for (int n = 0; n < bc / gc; n++, x += gc, sum++) {
+            vf acc[8 * NV];
+            group_chain(type, tiles, nt, w, tile_bytes, ahead, n, x, ldx, acc);
+            /* Only now, and sums in memory: all registers belong to the chains. */
+            UNROLL(4)
+            for (int i = 0; i < tiles && gc == bc; i++)
+                scales(type, w + tile_bytes * (size_t)i, g[i]);
+            UNROLL(4)
+            for (int i = 0; i < tiles; i++) UNROLL(8)
+            for (int t = 0; t < nt; t++) UNROLL(2)
+            for (int v = 0; v < NV; v++) {
+                float *c = y + (size_t)i * tile_ld + (size_t)t * ldc + VL * v;
+                vf a = vf_fma(vf_load(g[i][n].d + VL * v), acc[(i * nt + t) * NV + v],
+                              b || n ? vf_load(c) : vf_zero());
+                if (has_offset(type))
+                    a = vf_fma(vf_load(g[i][n].m + VL * v), vf_set1(sum[(size_t)t * ldx]), a);
+                vf_store(c, a);
+            }
+        }
+    }
+}
+
 KERN void product(const int type, const int tiles, const int nt, const uint8_t *w,
                   size_t tile_bytes, uint32_t k, const float *x, size_t ldx, float *y,
                   size_t tile_ld, size_t ldc)
 {
-    for (uint32_t k0 = 0; k0 < k; k0 += CPU_KC) {
-        uint32_t kn = k - k0 < CPU_KC ? k - k0 : CPU_KC;
-        vf acc[8 * NV];
-        UNROLL(16)
-        for (int i = 0; i < tiles * nt * NV; i++) acc[i] = vf_zero();
-        if (is_plain(type))
-            chain_plain(type, tiles, nt, w + col_off(type, k0), tile_bytes, kn, x + k0, ldx, acc);
-        else
-            chain_block(type, tiles, nt, w + col_off(type, k0), tile_bytes,
-                        k0 + CPU_KC < k ? col_off(type, CPU_KC)
-                                        : (size_t)tiles * tile_bytes - col_off(type, k0),
-                        kn, x + k0, ldx, acc);
-        UNROLL(8)
-        for (int i = 0; i < tiles; i++) UNROLL(8)
-        for (int t = 0; t < nt; t++) UNROLL(2)
-        for (int v = 0; v < NV; v++) {
-            float *c = y + (size_t)i * tile_ld + (size_t)t * ldc + VL * v;
-            vf a = acc[(i * nt + t) * NV + v];
-            vf_store(c, k0 ? vf_add(vf_load(c), a) : a);
-        }
-    }
+    if (is_plain(type))
+        product_plain(type, tiles, nt, w, tile_bytes, k, x, ldx, y, tile_ld, ldc);
+    else
+        product_block(type, tiles, nt, w, tile_bytes, k, x, ldx, y, tile_ld, ldc);
 }
 
 /* Tiles that one pass of gemv takes together: enough independent chains to cover the latency of a
@@ -284,7 +308,7 @@ KERN void rows(const int type, const uint8_t *w, uint32_t k, const float *x, siz
 #endif
 }
 
-KERN void widen(const int type, const uint8_t *w, uint32_t kn, float *panel)
+KERN void widen(const int type, const uint8_t *w, uint32_t kn, float *panel, cpu_scale *g)
 {
     if (is_plain(type)) {
         for (uint32_t k = 0; k < kn; k++)
@@ -293,21 +317,20 @@ KERN void widen(const int type, const uint8_t *w, uint32_t kn, float *panel)
                          k % 2 ? plain_w(type, w, k - 1, 1, v) : plain_w(type, w, k, 0, v));
         return;
     }
-    _Alignas(64) scale_t g[GROUPS_MAX];
-    const int gc = group_cols(type), sc = step_cols(type);
-    scales(type, w, kn, g);
-    for (uint32_t n = 0; n < kn / (uint32_t)gc; n++) {
+    const int gc = group_cols(type), bc = block_cols(type);
+    for (uint32_t b = 0; b < kn / (uint32_t)bc; b++, w += col_off(type, (uint32_t)bc)) {
+        scales(type, w, g);
         UNROLL(1)
-        for (int s = 0; s < gc / sc; s++) {
-            UNROLL(2)
+        for (int n = 0; n < bc / gc; n++, g++) {
+            UNROLL(8)
+            for (int q = 0; q < gc / 4; q++) UNROLL(2)
             for (int v = 0; v < NV; v++) {
-                lanes l;
-                float *p = panel + CPU_LANES * (n * (uint32_t)gc + (uint32_t)(s * sc)) + VL * v;
-                load_lanes(type, w, n, s, v, &l);
-                UNROLL(16)
-                for (int j = 0; j < sc; j++)
-                    vf_store(p + CPU_LANES * j, lane_w(type, &l, j, &g[n], v));
+                vi lanes = quad(type, w, n, q, v);
+                UNROLL(4)
+                for (int j = 0; j < 4; j++)
+                    vf_store(panel + CPU_LANES * (4 * q + j) + VL * v, level(type, lanes, q, j));
             }
+            panel += CPU_LANES * gc;
         }
     }
 }
@@ -324,9 +347,9 @@ KERN void widen(const int type, const uint8_t *w, uint32_t kn, float *panel)
         if (nt == 1) gemv_##name(w, 0, 1, k, x, c);                                                \
         else rows(type, w, k, x, ldx, nt, c, ldc);                                                 \
     }                                                                                              \
-    static void widen_##name(const uint8_t *w, uint32_t kn, float *panel)                          \
+    static void widen_##name(const uint8_t *w, uint32_t kn, float *panel, cpu_scale *g)            \
     {                                                                                              \
-        widen(type, w, kn, panel);                                                                 \
+        widen(type, w, kn, panel, g);                                                              \
     }
 #define MUL_ENTRY(k, name, type)                                                                   \
     ((k)->gemv[type] = gemv_##name, (k)->rows[type] = rows_##name, (k)->widen[type] = widen_##name)

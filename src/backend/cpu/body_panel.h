@@ -34,6 +34,105 @@ UNROLL(2)
         }
 }
 
+/* The same over groups of gc columns of levels: c = d*chain + m*sum is added group by group. */
+KERN void fold_nt(const int nt, const int gc, const int offset, const float *panel,
+                  const cpu_scale *g, uint32_t kn, const float *x, const float *sum, size_t ldx,
+                  float *c, int add)
+{
+    const float *x0 = x, *x1 = x + 3 * ldx, *x2 = x + 6 * ldx, *x3 = x + 9 * ldx;
+    for (uint32_t n = 0; n < kn / (uint32_t)gc; n++, g++, sum++) {
+        vf acc[CPU_NT_PANEL * NV];
+UNROLL(24)
+        for (int i = 0; i < nt * NV; i++) acc[i] = vf_zero();
+UNROLL(1)
+        for (int k = 0; k < gc; k++) {
+            vf w[NV];
+UNROLL(2)
+            for (int v = 0; v < NV; v++) w[v] = vf_load(panel + VL * v);
+UNROLL(12)
+            for (int t = 0; t < nt; t++) {
+                const float *xt = t < 3 ? x0 : t < 6 ? x1 : t < 9 ? x2 : x3;
+                vf b = vf_set1(xt[(size_t)(t % 3) * ldx]);
+UNROLL(2)
+                for (int v = 0; v < NV; v++) acc[t * NV + v] = vf_fma(w[v], b, acc[t * NV + v]);
+            }
+            panel += CPU_LANES;
+            x0++, x1++, x2++, x3++;
+        }
+UNROLL(12)
+        for (int t = 0; t < nt; t++)
+UNROLL(2)
+            for (int v = 0; v < NV; v++) {
+                float *p = c + CPU_LANES * t + VL * v;
+                vf tot = add || n ? vf_load(p) : vf_zero();
+                tot = vf_fma(vf_load(g->d + VL * v), acc[t * NV + v], tot);
+                if (offset)
+                    tot = vf_fma(vf_load(g->m + VL * v), vf_set1(sum[(size_t)t * ldx]), tot);
+                vf_store(p, tot);
+            }
+    }
+}
+
+#define FOLD_CASE(n)                                                                               \
+    case n: fold_nt(n, gc, offset, panel, g, kn, x, sum, ldx, c, add); break
+KERN void fold(const int gc, const int offset, const float *panel, const cpu_scale *g, uint32_t kn,
+               const float *x, const float *sum, size_t ldx, uint32_t nt, float *c, int add)
+{
+#if !CPU_UNROLLED
+    fold_nt((int)nt, gc, offset, panel, g, kn, x, sum, ldx, c, add);
+#else
+    switch (nt) {
+        FOLD_CASE(1);
+        FOLD_CASE(2);
+        FOLD_CASE(3);
+        FOLD_CASE(4);
+        FOLD_CASE(5);
+        FOLD_CASE(6);
+#if CPU_PANEL_NT > 6
+        FOLD_CASE(7);
+        FOLD_CASE(8);
+        FOLD_CASE(9);
+        FOLD_CASE(10);
+        FOLD_CASE(11);
+        FOLD_CASE(12);
+#endif
+    default: break;
+    }
+#endif
+}
+#define FOLD(name, gc, offset)                                                                     \
+    static void name(const float *panel, const cpu_scale *g, uint32_t kn, const float *x,          \
+                     const float *sum, size_t ldx, uint32_t nt, float *c, int add)                 \
+    {                                                                                              \
+        fold(gc, offset, panel, g, kn, x, sum, ldx, nt, c, add);                                   \
+    }
+FOLD(fold_q8, 32, 0)
+FOLD(fold_q4, 32, 1)
+FOLD(fold_q6, 16, 0)
+
+/* Powers of two that undo the places of a lane's columns. */
+static void spread_bytes(const float *x, uint32_t k, float *z)
+{
+    static const float place[8] = {1, 0x1p-8f, 0x1p-16f, 0x1p-24f, 1, 0x1p-8f, 0x1p-16f, 0x1p-24f};
+    for (uint32_t i = 0; i < k; i += 8)
+        for (uint32_t j = 0; j < 8; j++) z[i + j] = x[i + j] * place[j];
+}
+static void spread_nibbles(const float *x, uint32_t k, float *z)
+{
+    static const float place[8] = {1,       0x1p-8f,  0x1p-16f, 0x1p-24f,
+                                   0x1p-4f, 0x1p-12f, 0x1p-20f, 1};
+    for (uint32_t i = 0; i < k; i += 8)
+        for (uint32_t j = 0; j < 8; j++) z[i + j] = x[i + j] * place[j];
+    for (uint32_t i = 0; i < k; i += 32) {
+        float s[8];
+        for (uint32_t j = 0; j < 8; j++)
+            s[j] = (x[i + j] + x[i + 8 + j]) + (x[i + 16 + j] + x[i + 24 + j]);
+        for (uint32_t h = 4; h; h /= 2)
+            for (uint32_t j = 0; j < h; j++) s[j] += s[j + h];
+        z[k + i / 32] = s[0];
+    }
+}
+
 #define PANEL_CASE(n)                                                                              \
     case n: panel_nt(n, panel, kn, x, ldx, c, ldc, add); break
 static void panel_mul(const float *panel, uint32_t kn, const float *x, size_t ldx, uint32_t nt,
@@ -60,4 +159,16 @@ static void panel_mul(const float *panel, uint32_t kn, const float *x, size_t ld
     default: break;
     }
 #endif
+}
+
+static void panel_entries(cpu_kern *k)
+{
+    k->panel = panel_mul;
+    k->nt_panel = CPU_PANEL_NT;
+    k->fold[CPU_BYTES] = fold_q8;
+    k->fold[CPU_NIBBLES] = fold_q4;
+    k->fold[CPU_SIXES] = fold_q6;
+    k->spread[CPU_BYTES] = spread_bytes;
+    k->spread[CPU_NIBBLES] = spread_nibbles;
+    k->spread[CPU_SIXES] = spread_bytes;
 }

@@ -68,6 +68,22 @@ static void close_dev(ht_dev *dev)
     ht_mem_free(dev);
 }
 
+/* Costs by kind of stage, as "stages": {"kind": [ns, bytes, flops], ...}. */
+static void write_costs(const ht_dev *dev, char *out, size_t cap)
+{
+    size_t at = 0;
+    for (int i = 0; i < HT_KINDS; i++) {
+        const cpu_cost *c = &dev->cost[i];
+        uint64_t ns = atomic_load_explicit(&c->ns, memory_order_relaxed);
+        if (!ns || at + 128 > cap) continue;
+        at += (size_t)snprintf(
+            out + at, cap - at, "%s\"%s\":[%llu,%llu,%llu]", at ? "," : "", ht_kind_name(i),
+            (unsigned long long)ns,
+            (unsigned long long)atomic_load_explicit(&c->bytes, memory_order_relaxed),
+            (unsigned long long)atomic_load_explicit(&c->flops, memory_order_relaxed));
+    }
+}
+
 static int describe(const ht_dev *dev, char *json, size_t cap)
 {
     char types[160] = "";
@@ -86,10 +102,13 @@ static int describe(const ht_dev *dev, char *json, size_t cap)
                        ",\"types\":[%s],\"weightsInPlace\":%u,\"weightsInterleaved\":%u,"
                        "\"weightsWidened\":%u,\"copiedBytes\":%zu",
                        types, dev->n_in_place, dev->n_copied, dev->n_widened, dev->copy_bytes);
+    char costs[HT_KINDS * 128] = "";
+    write_costs(dev, costs, sizeof costs);
     int len = snprintf(json, cap,
                        "{\"isa\":\"%s\",\"kernels\":\"r16\",\"threads\":%d,"
-                       "\"threadsWhy\":\"%s\"%s}",
-                       dev->k.level, ht_team_size(dev->team), dev->why, weights);
+                       "\"threadsWhy\":\"%s\"%s,\"stages\":{%s},\"waitNs\":%llu}",
+                       dev->k.level, ht_team_size(dev->team), dev->why, weights, costs,
+                       (unsigned long long)atomic_load(&dev->wait_ns));
     return len > 0 && (size_t)len < cap ? 0 : HT_EARG;
 }
 

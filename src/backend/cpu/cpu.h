@@ -30,6 +30,10 @@ typedef struct {
     uint8_t type;
 } cpu_mat;
 
+/* What a kind of stage has cost since load, of all plans: rank 0's wall time up to the barrier's
+ * end, and the floor of what was run. */
+typedef struct { _Atomic uint64_t ns, bytes, flops; } cpu_cost;
+
 struct ht_dev {
     ht_team *team;
     cpu_kern k;
@@ -39,14 +43,18 @@ struct ht_dev {
     cpu_mat *mat;                    /* [n_weights] by ht_weight.id; p NULL: not loaded           */
     uint8_t *copy; size_t copy_bytes;/* memory of repacked weights                                */
     uint32_t n_copied, n_in_place, n_widened;
+    cpu_cost cost[HT_KINDS];
+    _Atomic uint64_t wait_ns;        /* of that time, rank 0 waiting for the others               */
 };
 
 typedef struct cpu_run cpu_run;      /* a thread's view of a run                                  */
 typedef void (*cpu_fn)(cpu_run *, const ht_stage *);
 typedef struct { cpu_fn fn; ht_stage stage; bool picked; } cpu_op;
 typedef struct {                     /* scratch of one thread                                     */
-    float *in; int8_t *q; float *d; int32_t *sum;        /* prepared inputs of CPU_BLOCK tokens   */
+    float *in, *z[CPU_FORMS]; int8_t *q; float *d; int32_t *sum;  /* prepared inputs of CPU_BLOCK
+                                        tokens; z: of forms BYTES and NIBBLES                     */
     float *panel;                    /* [CPU_KC][16]                                              */
+    cpu_scale *scale;                /* [CPU_GROUPS]                                              */
     float *c0, *c1;                  /* [CPU_BLOCK][slab_cols]                                    */
     float *tile;                     /* [CPU_BLOCK][16]                                           */
     float *aq, *as, *ap, *ao, *al;   /* attention: queries, scores, panel, output, max and sum    */
@@ -85,17 +93,17 @@ struct cpu_run {
     bool picked;
 };
 
-/* Inputs of a product: n tokens, as f32 rows and, when some consumer takes them, as int8. */
-typedef struct { const float *x; size_t ldx; cpu_q8 q8; uint32_t n; } cpu_in;
+/* Inputs of a product: n tokens as rows of every form, and as int8, that some consumer takes. */
+typedef struct { const float *x[CPU_FORMS]; size_t ldx[CPU_FORMS]; cpu_q8 q8; uint32_t n; } cpu_in;
 
 /* ---- mul.c ---- */
 const cpu_mat *cpu__mat(const cpu_run *, const ht_weight *);
 /* Ready tokens: row i is src + at(i)*lds, normalised by norm unless NULL, at(i) = list ? list[i] :
- * i. Result in the thread's scratch, or in place where nothing is to be done. want8: some weight of
- * the products to come takes int8. */
+ * i. Result in the thread's scratch, or in place where nothing is to be done. want: what the
+ * weights of the products to come take, cpu__want of each or-ed. */
 void cpu__prepare(cpu_run *, const float *src, size_t lds, const uint32_t *list, uint32_t n,
-                  uint32_t k, const float *norm, bool want8, cpu_in *out);
-bool cpu__takes_q8(const cpu_run *, const cpu_mat *);
+                  uint32_t k, const float *norm, unsigned want, cpu_in *out);
+unsigned cpu__want(const cpu_run *, const cpu_mat *);
 /* c[t*ldc + 16*(tile - t0) + lane] for tiles [t0, t1) of matrix m and all tokens of in. */
 void cpu__product(cpu_run *, const cpu_mat *, uint32_t m, uint32_t t0, uint32_t t1,
                   const cpu_in *in, float *c, size_t ldc);

@@ -15,3 +15,15 @@ void cpu__kern_init(cpu_kern *k, unsigned feat)
     (void)feat;
 #endif
 }
+
+enum cpu_form cpu__form(int type)
+{
+    switch (type) {
+    case HT_Q8_0: return CPU_BYTES;
+    case HT_Q6_K: return CPU_SIXES;
+    case HT_Q4_0:
+    case HT_Q4_1:
+    case HT_Q4_K: return CPU_NIBBLES;
+    default: return CPU_FLOATS;
+    }
+}

@@ -2,12 +2,17 @@
  * it does better. Every entry computes the same bits at every level (the arithmetic is spelled out
  * here, never left to the compiler), so a level is a matter of speed alone.
  *
- * Matrix products under --act f32. Output (row, token) is
- *     sum over blocks b of 256 columns, ascending, of chain(b),   total = chain(0); total +=
- *     chain(b)
- *     chain(b): a = 0; for k ascending in b: a = fma(w[row][k], x[token][k], a)
- * in f32, where w is the decoded weight. Vectors run over the 16 rows of an r16 tile and over
- * tokens, never over k: gemv, rows and panel give equal bits.
+ * Matrix products under --act f32, everything in f32. Vectors run over the 16 rows of an r16 tile
+ * and over tokens, never over k: gemv, rows and panels give equal bits. Output (row, token) is
+ *   float weights: sum over blocks b of 256 columns, ascending, of chain(b); total = chain(0);
+ *     total += chain(b). chain(b): a = 0; for k ascending in b: a = fma(w[row][k], x[token][k], a).
+ *   block weights: a = 0; per group g of 32 columns (q6_k: 16) ascending, with s = 0 and for k
+ *     ascending in g: s = fma(level[row][k]*2^e, x[token][k]*2^-e, s):
+ *     a = fma(d, s, a)                                             q8_0, q6_k (signed levels)
+ *     a = fma(d, s, a); a = fma(m, X, a)                           q4_0 (m = -8d), q4_1, q4_k
+ *     d and m are the group's scale and offset, X is the sum of its activations, e the place of
+ *     column k in its lane: bytes 8*(k%4); nibbles 8*(k%4) + 4*(k/4%2), and 0 for k%8 == 7. So a
+ *     level needs no shift, and a weight no multiplication of its own.
  * Under --act q8, per group g of 32 columns ascending, s the exact integer dot product of the
  * group:
  *     a = fma(dw * dx, (float)s, a)                    q8_0, q4_0 (levels signed), q6_k (s has sc)
@@ -22,19 +27,31 @@
 enum { CPU_KC = 256,          /* columns of a chain                                               */
        CPU_LANES = 16,        /* rows of a tile                                                   */
        CPU_NT_ROWS = 6,       /* most tokens of `rows`                                            */
-       CPU_NT_PANEL = 12 };   /* most tokens of `panel` at any level; see nt_panel                */
+       CPU_NT_PANEL = 12,     /* most tokens of `panel` at any level; see nt_panel                */
+       CPU_GROUPS = 16 };     /* most groups in CPU_KC columns                                    */
 
-/* One token. Tiles w, w + tile_bytes, ...: y[16*n_tiles] = W x, x [k]. */
+/* What a product reads of a token, by the type of its weights (cpu__form): the row itself, or the
+ * row multiplied by 2^-e and, for nibbles, followed by the k/32 sums X. Rows of SIXES are rows of
+ * BYTES; their groups differ. */
+enum cpu_form { CPU_FLOATS, CPU_BYTES, CPU_NIBBLES, CPU_SIXES, CPU_FORMS };
+typedef struct { float d[CPU_LANES], m[CPU_LANES]; } cpu_scale;  /* of a group of a tile; m: q4   */
+
+/* One token. Tiles w, w + tile_bytes, ...: y[16*n_tiles] = W x, x: a row of the type's form. */
 typedef void (*cpu_gemv_fn)(const uint8_t *w, size_t tile_bytes, uint32_t n_tiles, uint32_t k,
                             const float *x, float *y);
 /* A few tokens, 1..CPU_NT_ROWS: one tile; c [nt][16] with row stride ldc; x rows ldx apart. */
 typedef void (*cpu_rows_fn)(const uint8_t *w, uint32_t k, const float *x, size_t ldx, uint32_t nt,
                             float *c, size_t ldc);
-/* Widen kn (<= 256) columns that start at w into panel [kn][16] (aligned to 64). */
-typedef void (*cpu_widen_fn)(const uint8_t *w, uint32_t kn, float *panel);
+/* Widen kn (<= 256) columns that start at w into panel [kn][16] (aligned to 64): weights, or
+ * levels times 2^e and the scales of their groups. */
+typedef void (*cpu_widen_fn)(const uint8_t *w, uint32_t kn, float *panel, cpu_scale *);
 /* One chain: kn columns of a panel, nt tokens (1..nt_panel). add: c += chain, else c = chain. */
 typedef void (*cpu_panel_fn)(const float *panel, uint32_t kn, const float *x, size_t ldx,
                              uint32_t nt, float *c, size_t ldc, int add);
+/* The same for levels, group after group: c [nt][16] contiguous; x, and sum where the form has
+ * them, rows ldx apart; without add c begins at 0. */
+typedef void (*cpu_fold_fn)(const float *panel, const cpu_scale *, uint32_t kn, const float *x,
+                            const float *sum, size_t ldx, uint32_t nt, float *c, int add);
 /* Activations of --act q8 of n tokens, group by group: q [k/32][n][32], d and sum [k/32][n]. */
 typedef struct { const int8_t *q; const float *d; const int32_t *sum; uint32_t n; } cpu_q8;
 /* One tile, tokens [t0, t0+nt): c [nt][16], contiguous. */
@@ -47,7 +64,11 @@ typedef struct cpu_kern {
     cpu_widen_fn widen[HT_TYPES];
     cpu_q8_fn q8[HT_TYPES];          /* quantised types only                                      */
     cpu_panel_fn panel;
-    uint32_t nt_panel;               /* tokens that `panel` takes at once at this level           */
+    cpu_fold_fn fold[CPU_FORMS];     /* not of floats                                             */
+    uint32_t nt_panel;               /* tokens that panel and fold take at once at this level     */
+    /* x [k] as a row of the form (not floats); k a multiple of 32. X: lane j of 8 adds columns
+     * (j + j+8) + (j+16 + j+24), lanes are added as a tree (i with i+4, i+2, i+1). */
+    void (*spread[CPU_FORMS])(const float *x, uint32_t k, float *row);
     /* y = (x * r) * w, r = 1/sqrt(mean(x^2) + eps); the squares in 16 chains k mod 16, added as a
      * tree (i with i+8, i+4, i+2, i+1). y may be x. w NULL: ones. */
     void (*rmsnorm)(const float *x, const float *w, uint32_t n, float eps, float *y);
@@ -85,6 +106,7 @@ typedef struct cpu_kern {
     const char *level;               /* "generic", "avx2", "avx512", "avx512+vnni"                */
 } cpu_kern;
 
+enum cpu_form cpu__form(int type);   /* of a type that kernels read                               */
 /* feat: enum HT_CPU_* already masked. */
 void cpu__kern_init(cpu_kern *, unsigned feat);
 void cpu__kern_generic(cpu_kern *);

@@ -46,7 +46,7 @@ void cpu__route(cpu_run *r, const ht_stage *st)
         cpu_in in;
         float *logit = r->p->route + (size_t)t * tiles * CPU_LANES;
         cpu__prepare(r, r->p->x + (size_t)t * s->dim, s->dim, NULL, 1, s->dim, l->ffn_norm,
-                     cpu__takes_q8(r, m), &in);
+                     cpu__want(r, m), &in);
         cpu__product(r, m, 0, 0, tiles, &in, logit, (size_t)tiles * CPU_LANES);
         choose(r, logit, s->n_experts, s->n_experts_used, (st->flags & HT_RENORM) != 0,
                r->p->r + (size_t)t * s->n_experts_used);
@@ -69,14 +69,14 @@ static void expert_up(cpu_run *r, const ht_stage *st, const ht_weight *gate, con
     const ht_spec *s = &r->p->m->spec;
     const ht_layer *l = &r->p->m->layer[st->layer];
     const cpu_mat *g = cpu__mat(r, gate), *u = cpu__mat(r, up);
-    bool want8 = cpu__takes_q8(r, g) || cpu__takes_q8(r, u);
+    unsigned want = cpu__want(r, g) | cpu__want(r, u);
     uint32_t i0, i1, at[CPU_BLOCK];
     cpu__share(r, cpu__tiles(g->rows), &i0, &i1);
     for (uint32_t t = 0, nb; t < n; t += nb) {
         cpu_in in;
         nb = cpu__block(r, t, n);
         for (uint32_t j = 0; j < nb; j++) at[j] = list[t + j] / div;
-        cpu__prepare(r, r->p->x, s->dim, at, nb, s->dim, l->ffn_norm, want8, &in);
+        cpu__prepare(r, r->p->x, s->dim, at, nb, s->dim, l->ffn_norm, want, &in);
         for (uint32_t i = i0; i < i1 && !cpu__cancelled(r); i += CPU_SLAB) {
             uint32_t end = i + CPU_SLAB < i1 ? i + CPU_SLAB : i1, row = i * CPU_LANES;
             uint32_t cols = (end * CPU_LANES < g->rows ? end * CPU_LANES : g->rows) - row;
@@ -102,7 +102,7 @@ static void shared_gate(cpu_run *r, const ht_stage *st)
     for (uint32_t t = t0; t < t1; t++) {
         cpu_in in;
         cpu__prepare(r, r->p->x + (size_t)t * s->dim, s->dim, NULL, 1, s->dim, l->ffn_norm,
-                     cpu__takes_q8(r, m), &in);
+                     cpu__want(r, m), &in);
         cpu__product(r, m, 0, 0, 1, &in, r->s->c0, CPU_LANES);
         r->p->sgate[t] = 1.0f / (1.0f + r->k->exp(-r->s->c0[0]));
     }
@@ -134,7 +134,7 @@ static void expert_down(cpu_run *r, const ht_weight *down, uint32_t e, const uin
     for (uint32_t t = 0, nb; t < n; t += nb) {
         cpu_in in;
         nb = cpu__block(r, t, n);
-        cpu__prepare(r, h, m->cols, list + t, nb, m->cols, NULL, cpu__takes_q8(r, m), &in);
+        cpu__prepare(r, h, m->cols, list + t, nb, m->cols, NULL, cpu__want(r, m), &in);
         for (uint32_t i = i0; i < i1 && !cpu__cancelled(r); i += CPU_SLAB) {
             uint32_t end = i + CPU_SLAB < i1 ? i + CPU_SLAB : i1, row = i * CPU_LANES;
             uint32_t cols = (end * CPU_LANES < m->rows ? end * CPU_LANES : m->rows) - row;

@@ -42,33 +42,55 @@ const cpu_mat *cpu__mat(const cpu_run *r, const ht_weight *w)
     return &r->p->dev->mat[w->id];
 }
 
-bool cpu__takes_q8(const cpu_run *r, const cpu_mat *m)
+enum { WANT_INT8 = 1U << CPU_FORMS };
+
+static bool takes_q8(const cpu_run *r, const cpu_mat *m)
 {
     return r->p->b.act == HT_ACT_Q8 && r->k->q8[m->type];
 }
 
+/* The form whose rows a type reads. */
+static enum cpu_form row_form(int type)
+{
+    enum cpu_form f = cpu__form(type);
+    return f == CPU_SIXES ? CPU_BYTES : f;
+}
+
+unsigned cpu__want(const cpu_run *r, const cpu_mat *m)
+{
+    return takes_q8(r, m) ? (unsigned)WANT_INT8 : 1U << row_form(m->type);
+}
+
 void cpu__prepare(cpu_run *r, const float *src, size_t lds, const uint32_t *list, uint32_t n,
-                  uint32_t k, const float *norm, bool want8, cpu_in *out)
+                  uint32_t k, const float *norm, unsigned want, cpu_in *out)
 {
     cpu_scratch *s = r->s;
     const float eps = r->p->m->spec.rms_eps;
+    const float *x = s->in;
+    size_t ldx = (size_t)k + CPU_PAD;
     out->n = n;
-    out->x = s->in;
-    out->ldx = (size_t)k + CPU_PAD;
-    if (!norm && !list && n <= ROWS_MAX) {
-        out->x = src;
-        out->ldx = lds;
+    if (!norm && !list && (n <= ROWS_MAX || !(want & 1U << CPU_FLOATS))) {
+        x = src;
+        ldx = lds;
     } else {
         for (uint32_t i = 0; i < n; i++) {
             const float *from = src + (size_t)(list ? list[i] : i) * lds;
-            float *to = s->in + (size_t)i * out->ldx;
+            float *to = s->in + (size_t)i * ldx;
             if (norm) r->k->rmsnorm(from, norm, k, eps, to);
             else memcpy(to, from, k * sizeof *to);
         }
     }
-    if (!want8) return;
-    for (uint32_t i = 0; i < n; i++)
-        r->k->act_q8(out->x + (size_t)i * out->ldx, k, n, i, s->q, s->d, s->sum);
+    out->x[CPU_FLOATS] = x;
+    out->ldx[CPU_FLOATS] = ldx;
+    for (int f = CPU_BYTES; f <= CPU_NIBBLES; f++) {
+        out->x[f] = s->z[f];
+        out->ldx[f] = (size_t)k + k / 32 + CPU_PAD;
+        if (!(want & 1U << f)) continue;
+        for (uint32_t i = 0; i < n; i++)
+            r->k->spread[f](x + (size_t)i * ldx, k, s->z[f] + (size_t)i * out->ldx[f]);
+    }
+    if (!(want & WANT_INT8)) return;
+    for (uint32_t i = 0; i < n; i++) r->k->act_q8(x + (size_t)i * ldx, k, n, i, s->q, s->d, s->sum);
     out->q8 = (cpu_q8){s->q, s->d, s->sum, n};
 }
 
@@ -79,46 +101,56 @@ static uint32_t group(uint32_t t, uint32_t n, uint32_t most)
     return (left + parts - 1) / parts;
 }
 
+/* c [n][ldc] from the thread's tile. */
+static void store_tile(const cpu_run *r, uint32_t n, float *c, size_t ldc)
+{
+    for (uint32_t t = 0; t < n; t++)
+        memcpy(c + t * ldc, r->s->tile + (size_t)t * CPU_LANES, CPU_LANES * sizeof *c);
+}
+
 static void product_panel(cpu_run *r, const cpu_mat *m, const uint8_t *w, const cpu_in *in,
                           float *c, size_t ldc)
 {
+    const enum cpu_form form = cpu__form(m->type), row = row_form(m->type);
+    const size_t ldx = in->ldx[row];
     uint32_t gc, gb;
     ht_r16_group(m->type, &gc, &gb);
     for (uint32_t k0 = 0; k0 < m->cols; k0 += CPU_KC) {
         uint32_t kn = m->cols - k0 < CPU_KC ? m->cols - k0 : CPU_KC;
-        r->k->widen[m->type](w + (size_t)(k0 / gc) * gb, kn, r->s->panel);
+        r->k->widen[m->type](w + (size_t)(k0 / gc) * gb, kn, r->s->panel, r->s->scale);
         for (uint32_t t = 0, nt; t < in->n; t += nt) {
+            const float *x = in->x[row] + t * ldx;
             nt = group(t, in->n, r->k->nt_panel);
-            r->k->panel(r->s->panel, kn, in->x + t * in->ldx + k0, in->ldx, nt, c + t * ldc, ldc,
-                        k0 != 0);
+            if (form == CPU_FLOATS)
+                r->k->panel(r->s->panel, kn, x + k0, ldx, nt, c + t * ldc, ldc, k0 != 0);
+            else
+                r->k->fold[form](r->s->panel, r->s->scale, kn, x + k0, x + m->cols + k0 / 32, ldx,
+                                 nt, r->s->tile + (size_t)t * CPU_LANES, k0 != 0);
         }
     }
-}
-
-static void product_q8(cpu_run *r, const cpu_mat *m, const uint8_t *w, const cpu_in *in, float *c,
-                       size_t ldc)
-{
-    r->k->q8[m->type](w, m->cols, &in->q8, 0, in->n, r->s->tile);
-    for (uint32_t t = 0; t < in->n; t++)
-        memcpy(c + t * ldc, r->s->tile + (size_t)t * CPU_LANES, CPU_LANES * sizeof *c);
+    if (form != CPU_FLOATS) store_tile(r, in->n, c, ldc);
 }
 
 void cpu__product(cpu_run *r, const cpu_mat *m, uint32_t mat, uint32_t t0, uint32_t t1,
                   const cpu_in *in, float *c, size_t ldc)
 {
     const uint8_t *w = m->p + mat * m->mat_bytes + t0 * m->tile_bytes;
-    bool q8 = cpu__takes_q8(r, m);
+    const enum cpu_form row = row_form(m->type);
+    const float *x = in->x[row];
+    bool q8 = takes_q8(r, m);
     if (in->n == 1 && !q8) {
-        r->k->gemv[m->type](w, m->tile_bytes, t1 - t0, m->cols, in->x, c);
+        r->k->gemv[m->type](w, m->tile_bytes, t1 - t0, m->cols, x, c);
         return;
     }
     for (uint32_t i = t0; i < t1; i++, w += m->tile_bytes, c += CPU_LANES) {
         if (q8) {
-            product_q8(r, m, w, in, c, ldc);
+            r->k->q8[m->type](w, m->cols, &in->q8, 0, in->n, r->s->tile);
+            store_tile(r, in->n, c, ldc);
         } else if (in->n <= ROWS_MAX) {
             for (uint32_t t = 0, nt; t < in->n; t += nt) {
                 nt = group(t, in->n, CPU_NT_ROWS);
-                r->k->rows[m->type](w, m->cols, in->x + t * in->ldx, in->ldx, nt, c + t * ldc, ldc);
+                r->k->rows[m->type](w, m->cols, x + t * in->ldx[row], in->ldx[row], nt, c + t * ldc,
+                                    ldc);
             }
         } else {
             product_panel(r, m, w, in, c, ldc);

@@ -66,6 +66,10 @@ static void take_scratch(const ht_plan *p, cpu_scratch *c, taker *t)
     size_t pairs = group > CPU_ATTN_ROWS ? group : CPU_ATTN_ROWS;
     if (pairs > p->b.rows * group) pairs = p->b.rows * group;
     c->in = take(t, block * ((size_t)p->widest + CPU_PAD), f);
+    /* A row of NIBBLES ends with its sums. */
+    for (int i = CPU_BYTES; i <= CPU_NIBBLES; i++)
+        c->z[i] = take(t, block * ((size_t)p->widest + p->widest / 32 + CPU_PAD), f);
+    c->scale = take(t, CPU_GROUPS, sizeof *c->scale);
     c->panel = take(t, (size_t)max2(CPU_KC, s->head_dim) * CPU_LANES, f);
     c->c0 = take(t, block * p->slab_cols, f);
     c->c1 = take(t, block * p->slab_cols, f);

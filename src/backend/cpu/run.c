@@ -19,6 +19,10 @@ static void count(ht_plan *p, const ht_batch *b)
         ht_stage_bound(p->m, &p->op[i].stage, &k, &bytes, &flops);
         p->stats.bytes += bytes;
         p->stats.flops += flops;
+        atomic_fetch_add_explicit(&p->dev->cost[p->op[i].stage.kind].bytes, bytes,
+                                  memory_order_relaxed);
+        atomic_fetch_add_explicit(&p->dev->cost[p->op[i].stage.kind].flops, flops,
+                                  memory_order_relaxed);
     }
     p->stats.dispatches = (uint32_t)p->n_ops;
 }
@@ -30,10 +34,20 @@ static bool joins_begin(const ht_plan *p)
     return p->n_ops && p->op[0].stage.kind == HT_EMBED;
 }
 
+/* Rank 0's clock: an operation took from `since` to now, its part since `done` in the barrier. */
+static uint64_t charge(ht_dev *dev, int kind, uint64_t since, uint64_t done)
+{
+    uint64_t now = ht_now_ns();
+    atomic_fetch_add_explicit(&dev->cost[kind].ns, now - since, memory_order_relaxed);
+    atomic_fetch_add_explicit(&dev->wait_ns, now - done, memory_order_relaxed);
+    return now;
+}
+
 static void rank_main(void *arg, int rank, int size)
 {
     ht_plan *p = arg;
     cpu_run r = {.p = p, .k = &p->dev->k, .s = &p->scratch[rank], .rank = rank, .size = size};
+    uint64_t since = rank ? 0 : ht_now_ns();
     cpu__begin(&r, NULL);
     if (!joins_begin(p)) ht_team_barrier(p->dev->team);
     for (size_t i = 0; i < p->n_ops; i++) {
@@ -41,7 +55,9 @@ static void rank_main(void *arg, int rank, int size)
         r.picked = op->picked;
         r.rows = op->picked ? p->batch->n_want : p->batch->rows;
         if (!cpu__cancelled(&r)) op->fn(&r, &op->stage);
+        uint64_t done = rank ? 0 : ht_now_ns();
         if (i + 1 < p->n_ops) ht_team_barrier(p->dev->team);
+        if (!rank) since = charge(p->dev, op->stage.kind, since, done);
     }
 }
 

@@ -136,13 +136,13 @@ static void project_all(cpu_run *r, const float *src, size_t lds, const uint32_t
                         uint32_t rows, const float *norm, const cpu_mat *const m[],
                         float *const out[], int n, bool add)
 {
-    bool want8 = false;
-    for (int i = 0; i < n; i++) want8 = want8 || cpu__takes_q8(r, m[i]);
+    unsigned want = 0;
+    for (int i = 0; i < n; i++) want |= cpu__want(r, m[i]);
     for (uint32_t t = 0, nb; t < rows && !cpu__cancelled(r); t += nb) {
         cpu_in in;
         nb = cpu__block(r, t, rows);
         cpu__prepare(r, list ? src : src + t * lds, lds, list ? list + t : NULL, nb, m[0]->cols,
-                     norm, want8, &in);
+                     norm, want, &in);
         for (int i = 0; i < n; i++)
             project(r, m[i], &in, out[i] + (size_t)t * m[i]->rows, m[i]->rows, add);
     }
@@ -224,13 +224,13 @@ void cpu__qkv(cpu_run *r, const ht_stage *st)
     const cpu_mat *m[3] = {cpu__mat(r, &l->q), cpu__mat(r, &l->k), cpu__mat(r, &l->v)};
     uint32_t h0, h1,
         first[4] = {0, s->n_heads, s->n_heads + s->n_kv_heads, s->n_heads + 2 * s->n_kv_heads};
-    bool want8 = false;
-    for (int i = 0; i < 3; i++) want8 = want8 || cpu__takes_q8(r, m[i]);
+    unsigned want = 0;
+    for (int i = 0; i < 3; i++) want |= cpu__want(r, m[i]);
     cpu__share(r, first[3], &h0, &h1);
     for (uint32_t t = 0, nb; t < r->rows; t += nb) {
         cpu_in in;
         nb = cpu__block(r, t, r->rows);
-        cpu__prepare(r, r->p->x + (size_t)t * s->dim, s->dim, NULL, nb, s->dim, l->attn_norm, want8,
+        cpu__prepare(r, r->p->x + (size_t)t * s->dim, s->dim, NULL, nb, s->dim, l->attn_norm, want,
                      &in);
         for (uint32_t h = h0; h < h1 && !cpu__cancelled(r); h++) {
             int which = h >= first[2] ? 2 : h >= first[1] ? 1 : 0;
@@ -299,14 +299,22 @@ void cpu__ffn_up(cpu_run *r, const ht_stage *st)
     const cpu_mat *g = cpu__mat(r, &l->gate), *u = cpu__mat(r, &l->up);
     void (*act)(const float *, const float *, uint32_t, float *) =
         st->flags & HT_GELU ? r->k->gelu_mul : r->k->silu_mul;
-    bool want8 = cpu__takes_q8(r, g) || cpu__takes_q8(r, u);
+    unsigned want = cpu__want(r, g) | cpu__want(r, u);
     uint32_t i0, i1;
     cpu__share(r, cpu__tiles(s->ffn), &i0, &i1);
     for (uint32_t t = 0, nb; t < r->rows; t += nb) {
         cpu_in in;
         nb = cpu__block(r, t, r->rows);
-        cpu__prepare(r, r->p->x + (size_t)t * s->dim, s->dim, NULL, nb, s->dim, l->ffn_norm, want8,
+        cpu__prepare(r, r->p->x + (size_t)t * s->dim, s->dim, NULL, nb, s->dim, l->ffn_norm, want,
                      &in);
+        if (r->rows == 1 && s->ffn % CPU_LANES == 0 && i1 > i0) {
+            /* One row: each matrix in one stream, without the steps from one to the other. */
+            float *h = r->p->h + i0 * CPU_LANES, *up = r->p->u + i0 * CPU_LANES;
+            cpu__product(r, g, 0, i0, i1, &in, h, 0);
+            cpu__product(r, u, 0, i0, i1, &in, up, 0);
+            act(h, up, (i1 - i0) * CPU_LANES, h);
+            return;
+        }
         for (uint32_t i = i0; i < i1 && !cpu__cancelled(r); i += CPU_SLAB) {
             uint32_t end = min32(i + CPU_SLAB, i1), row = i * CPU_LANES;
             uint32_t cols = min32(end * CPU_LANES, s->ffn) - row;

@@ -15,8 +15,7 @@ void cpu__kern_avx2(cpu_kern *k)
     cpu__mul_plain_avx2(k);
     cpu__mul_quant_avx2(k);
     cpu__mul_super_avx2(k);
-    k->panel = panel_mul;
-    k->nt_panel = CPU_PANEL_NT;
+    panel_entries(k);
     elem_entries(k);
     cpu__kv_avx2(k);
     k->q8[HT_Q8_0] = cpu__q8_q8_0_avx2;

@@ -13,8 +13,7 @@ void cpu__kern_avx512(cpu_kern *k, unsigned feat)
     cpu__mul_plain_avx512(k);
     cpu__mul_quant_avx512(k);
     cpu__mul_super_avx512(k);
-    k->panel = panel_mul;
-    k->nt_panel = CPU_PANEL_NT;
+    panel_entries(k);
     cpu__kv_avx512(k);
     k->level = "avx512";
     if (!(feat & HT_CPU_VNNI)) return;

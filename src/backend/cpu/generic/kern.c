@@ -132,8 +132,7 @@ void cpu__kern_generic(cpu_kern *k)
     MUL_ENTRY(k, q4_1, HT_Q4_1);
     MUL_ENTRY(k, q4_k, HT_Q4_K);
     MUL_ENTRY(k, q6_k, HT_Q6_K);
-    k->panel = panel_mul;
-    k->nt_panel = CPU_PANEL_NT;
+    panel_entries(k);
     elem_entries(k);
     cpu__kv_generic(k);
     k->q8[HT_Q8_0] = q8_q8_0;
