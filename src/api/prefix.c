@@ -370,6 +370,7 @@ int ht_prefix_folder_prune(const char *dir, uint64_t max_bytes, int64_t unused_s
 {
     if (!dir || !files || !bytes)
         return HT_FAIL(err, HT_EARG, "ht_prefix_folder_prune: folder, files and bytes");
-    const int64_t before = unused_s < 0 ? 0 : ht_now_unix() - unused_s;
+    /* Times are whole seconds: 0 means all that is there now. */
+    const int64_t before = unused_s < 0 ? 0 : ht_now_unix() - unused_s + 1;
     return ht_pagefile_prune(dir, max_bytes, before, files, bytes, err);
 }

@@ -1,4 +1,5 @@
 /* open.c - from options to models, texts and engines. */
+#include "cli/samples.h"
 #include "cli/store.h"
 #include "core/arena.h"
 #include <limits.h>
@@ -215,6 +216,7 @@ void cli__engine_params(cli__ctx *c, uint32_t ctx_default, ht_engine_params *p)
         .user = c,
     };
     cli__prefix_params(c, p);
+    cli__samples_params(c, p);
     if (!p->prefill_engine) p->prefill_engine = engine;
     if (!p->decode_engine) p->decode_engine = engine;
 }

@@ -1,6 +1,7 @@
 /* run.c - hetero run: one generation. Standard output carries the completion as it is made, or with
  * --json one document at the end. */
 #include "cli/cli.h"
+#include "cli/samples.h"
 #include "core/arena.h"
 #include <string.h>
 #include <sys/stat.h>
@@ -195,6 +196,11 @@ static int generate(work *w, ht_err *e)
     p.n_stop = ht_opt_list(c->o, HT_OPT_STOP, &stop);
     p.stop = stop;
     HT_TRY(check_room(w, p.max_new, e));
+    if (cli__n_samples(c) > 1) {
+        const int status = cli__samples(c, w->engine, w->ids, w->n_ids, &p, e);
+        cli__prefix_save(c, w->engine);
+        return status;
+    }
     HT_TRY(ht_session_new(&w->session, w->engine, e));
     cli__watch(w->session);
     int rc = ht_session_generate(w->session, w->ids, w->n_ids, &p, &w->result, e);

@@ -167,6 +167,8 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "--n-predict", "-1", -1, 1e9,
         "tokens to generate at most; -1: until the model ends or the context is full (quality: "
         "256)"),
+    [HT_OPT_N_SAMPLES] = INT(GENERATE, 0, C(RUN), "-ns --n-samples", "1", 1, 64,
+        "completions of the same prompt, computed once for all of them; sample i draws with seed + i"),
     [HT_OPT_STOP] = LIST(GENERATE, C_GEN, "--stop -r --reverse-prompt", "TEXT",
         "stop before this text would appear; may be given several times"),
     [HT_OPT_IGNORE_EOS] = FLAG(GENERATE, 0, C_GEN, "--ignore-eos",
