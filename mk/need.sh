@@ -18,14 +18,16 @@ if command -v "${CC:-gcc}" > /dev/null 2>&1; then
     need_header libutf8proc-dev utf8proc.h
     need_header libpcre2-dev pcre2.h -DPCRE2_CODE_UNIT_WIDTH=8
     need_header libedit-dev histedit.h
+    need_header libmicrohttpd-dev microhttpd.h
 else
-    missing="$missing libc6-dev libssl-dev libutf8proc-dev libpcre2-dev libedit-dev"
+    missing="$missing libc6-dev libssl-dev libutf8proc-dev libpcre2-dev libedit-dev libmicrohttpd-dev"
 fi
 if [ "$level" != build ]; then
     need python3 python3
     need g++ g++
     need pkg-config pkg-config
     need valgrind valgrind
+    [ -e /usr/share/i18n/locales/de_DE ] || missing="$missing locales"
     python3 -m pip --version > /dev/null 2>&1 || missing="$missing python3-pip"
 fi
 if [ "$level" = check ]; then
