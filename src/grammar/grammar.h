@@ -24,7 +24,7 @@ typedef struct {
 } grammar__json;
 void grammar__json_init(grammar__json *, grammar__nfa *);
 uint32_t grammar__json_rule(grammar__json *, enum grammar__json_rule);
-/* Space between tokens: nothing, one space, or a line break and its indentation (64 at most: a
+/* Space between tokens: nothing, one space, or a line break and its indentation (24 at most: a
  * model that has lost its way must not write spaces for ever). */
 uint32_t grammar__space(grammar__json *, uint32_t next);
 /* A string as its characters stand in JSON, with quotes; one spelling. */

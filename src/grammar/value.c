@@ -252,7 +252,7 @@ static uint32_t body(grammar__json *j, enum grammar__json_rule r)
         return grammar__str(g, "\"", rule);
     case GJ_CHAR: return any_char(g, 0);
     case GJ_SPACE:
-        at = grammar__repeat(g, grammar__json_rule(j, GJ_INDENT), 0, 64, 0);
+        at = grammar__repeat(g, grammar__json_rule(j, GJ_INDENT), 0, 24, 0);
         return grammar__alt(g, grammar__str(g, " ", 0), grammar__str(g, "\n", at));
     case GJ_INDENT: return grammar__bytes(g, &blank, 0);
     default:

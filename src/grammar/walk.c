@@ -118,6 +118,12 @@ static uint32_t intern_stack(grammar__walk *w, grammar__stack s)
     return id;
 }
 
+/* Where a state's stacks are; NULL when it has none. */
+static const uint32_t *items_of(const grammar__walk *w, const grammar__state *s)
+{
+    return s->n ? w->item + s->first : NULL;
+}
+
 static uint32_t state_hash(const uint32_t *item, uint32_t n, bool accept)
 {
     uint32_t h = accept;
@@ -128,7 +134,7 @@ static uint32_t state_hash(const uint32_t *item, uint32_t n, bool accept)
 static void put_state(grammar__walk *w, uint32_t id)
 {
     const grammar__state *s = &w->state[id];
-    uint32_t h = state_hash(w->item + s->first, s->n, s->accept) & (w->state_slots - 1);
+    uint32_t h = state_hash(items_of(w, s), s->n, s->accept) & (w->state_slots - 1);
     while (w->state_slot[h]) h = (h + 1) & (w->state_slots - 1);
     w->state_slot[h] = id;
 }
@@ -158,7 +164,7 @@ static uint32_t intern_state(grammar__walk *w, const uint32_t *item, uint32_t n,
          h = (h + 1) & (w->state_slots - 1)) {
         const grammar__state *s = &w->state[w->state_slot[h]];
         if (s->n == n && s->accept == accept &&
-            (!n || memcmp(w->item + s->first, item, n * sizeof *item) == 0))
+            (!n || memcmp(items_of(w, s), item, n * sizeof *item) == 0))
             return w->state_slot[h];
     }
     const uint32_t id = add_state(w, item, n, accept);
