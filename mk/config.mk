@@ -31,6 +31,7 @@ CFLAGS_ALL = $(BASE) -pthread $(WARN) $(CPPFLAGS) $(CFLAGS)
 # Plain -l flags: the libraries are in the compiler's own paths on Debian; override for other places.
 LIBS ?= -lcrypto -lutf8proc -lpcre2-8 -lm
 CLI_LIBS ?= -ledit
+SERVE_LIBS ?= -lmicrohttpd
 
 ifeq ($(V),)
 Q := @

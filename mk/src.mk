@@ -18,7 +18,7 @@ archive = $(B)/lib/$(call us,$1).a
 link_of = $(foreach d,$(call rev,$(DIRS)),$(if $(filter $d,$(CLOS_$1)),$(call archive,$d)))
 
 # Simulations stay out of the library, and so does what draws them (tests/lint/quarantine.sh).
-LIB_DIRS := $(filter-out cli evid/sim report,$(DIRS))
+LIB_DIRS := $(filter-out cli evid/sim report reply serve,$(DIRS))
 LIB_OBJS := $(foreach d,$(LIB_DIRS),$(call obj_of,$d))
 
 # ---- stamps: rebuilt contents only when they change ---------------------------------------------
@@ -40,6 +40,9 @@ $(B)/obj/%.o: %.c $(B)/flags
 	$(call say,CC)
 	$(Q)$(CC) $(CFLAGS_ALL) $(call isa_flags,$<) -MMD -MP -c -o $@ $<
 
+# What the assembler takes into an object.
+$(B)/obj/src/serve/page.o: src/serve/page.html
+
 define archive_rule
 $(call archive,$1): $(call obj_of,$1) $(B)/sources
 	@mkdir -p $$(@D)
@@ -54,7 +57,7 @@ $(B)/libhetero.a: $(LIB_OBJS) $(B)/sources
 
 $(B)/hetero: $(call link_of,cli)
 	$(call say,LD)
-	$(Q)$(CC) $(LDBASE) $(LDFLAGS) -o $@ $(call obj_of,cli) $(filter-out $(call archive,cli),$^) $(LIBS) $(CLI_LIBS)
+	$(Q)$(CC) $(LDBASE) $(LDFLAGS) -o $@ $(call obj_of,cli) $(filter-out $(call archive,cli),$^) $(LIBS) $(CLI_LIBS) $(SERVE_LIBS)
 all: $(B)/libhetero.a
 
 # Exports of the shared library: the functions that hetero.h declares, nothing else.

@@ -13,7 +13,7 @@ define unit_rule
 $(B)/test/unit_$(call us,$1): $(call test_objs,tests/unit/$(call us,$1)) $(call link_of,$1)
 	@mkdir -p $$(@D)
 	$$(call say,LD)
-	$$(Q)$$(CC) $$(LDBASE) $$(LDFLAGS) -o $$@ $(call test_objs,tests/unit/$(call us,$1)) $(call link_of,$1) $$(LIBS) $(if $(filter cli,$1),$$(CLI_LIBS))
+	$$(Q)$$(CC) $$(LDBASE) $$(LDFLAGS) -o $$@ $(call test_objs,tests/unit/$(call us,$1)) $(call link_of,$1) $$(LIBS) $(if $(filter cli,$1),$$(CLI_LIBS)) $(if $(filter cli serve,$1),$$(SERVE_LIBS))
 .PHONY: test-unit-$(call us,$1)
 test-unit-$(call us,$1): $(B)/test/unit_$(call us,$1)
 	$$< $$(ARGS)

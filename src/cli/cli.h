@@ -22,15 +22,17 @@ typedef struct {
     char model[CLI_PATH];            /* set by cli__model                                         */
     bool is_default_model;
     char store[CLI_PATH];            /* folder of admitted routes; set by cli__engine_params      */
+    char kv_gates[CLI_PATH];         /* measured losses of KV types; as store                     */
     uint64_t bar_ns;                 /* when the progress bar was last drawn; 0: none is shown    */
 } cli__ctx;
 
 /* A command: 0, an exit status > 0 (all said already), or a negative ht_code with *e filled. */
 typedef int cli__command(cli__ctx *, ht_err *e);
-cli__command cli__run, cli__chat, cli__pack, cli__inspect, cli__tokenize, cli__template,
+cli__command cli__run, cli__chat, cli__serve, cli__pack, cli__inspect, cli__tokenize, cli__template,
     cli__explain, cli__bench, cli__ppl, cli__logits, cli__doctor, cli__qualify, cli__quality,
     cli__compare, cli__bench_slot, cli__sim, cli__report, cli__keys, cli__verify, cli__promote,
-    cli__revoke, cli__routes, cli__prefix, cli__version, cli__help;
+    cli__revoke, cli__routes, cli__prefix, cli__kv_probe,
+    cli__version, cli__help;
 
 /* ---- say.c: standard output and standard error ---- */
 /* A line on standard error at a level; control characters in it are shown as '?'. */
@@ -113,6 +115,21 @@ typedef struct {
 HT_MUST_USE int cli__spec_open(cli__ctx *, const ht_engine *target, cli__spec *, ht_err *);
 /* After the session that was generated with. */
 void cli__spec_done(cli__spec *);
+
+/* ---- constrain.c: grammars ---- */
+typedef struct {
+    ht_lexicon *lexicon;
+    ht_grammar *grammar;
+    ht_matcher *matcher;
+    ht_constraint p;
+    bool on;
+} cli__constraint;
+/* From the options; `on` stays false when they name none. Free it after the generation. */
+HT_MUST_USE int cli__constrain_open(cli__ctx *, const ht_engine *, cli__constraint *, ht_err *);
+void cli__constrain_done(cli__constraint *);
+/* After the generation: a text that claims to be complete is checked as a whole; one that was cut
+ * is said to be. */
+HT_MUST_USE int cli__constrain_end(cli__ctx *, cli__constraint *, const ht_gen_result *, ht_err *);
 
 /* ---- converse.c: rendering conversations ---- */
 typedef struct {

@@ -9,17 +9,17 @@
 
 static cli__command *const commands[HT_CMDS] = {
     [HT_CMD_RUN] = cli__run,           [HT_CMD_CHAT] = cli__chat,
-    [HT_CMD_PACK] = cli__pack,         [HT_CMD_INSPECT] = cli__inspect,
-    [HT_CMD_TOKENIZE] = cli__tokenize, [HT_CMD_TEMPLATE] = cli__template,
-    [HT_CMD_EXPLAIN] = cli__explain,   [HT_CMD_BENCH] = cli__bench,
-    [HT_CMD_PPL] = cli__ppl,           [HT_CMD_LOGITS] = cli__logits,
-    [HT_CMD_DOCTOR] = cli__doctor,     [HT_CMD_QUALIFY] = cli__qualify,
-    [HT_CMD_QUALITY] = cli__quality,   [HT_CMD_SIM] = cli__sim,
-    [HT_CMD_REPORT] = cli__report,     [HT_CMD_COMPARE] = cli__compare,
-    [HT_CMD_SLOT] = cli__bench_slot,   [HT_CMD_KEYS] = cli__keys,
-    [HT_CMD_VERIFY] = cli__verify,     [HT_CMD_PROMOTE] = cli__promote,
-    [HT_CMD_REVOKE] = cli__revoke,     [HT_CMD_ROUTES] = cli__routes,
-    [HT_CMD_PREFIX] = cli__prefix,
+    [HT_CMD_SERVE] = cli__serve,       [HT_CMD_PACK] = cli__pack,
+    [HT_CMD_INSPECT] = cli__inspect,   [HT_CMD_TOKENIZE] = cli__tokenize,
+    [HT_CMD_TEMPLATE] = cli__template, [HT_CMD_EXPLAIN] = cli__explain,
+    [HT_CMD_BENCH] = cli__bench,       [HT_CMD_PPL] = cli__ppl,
+    [HT_CMD_LOGITS] = cli__logits,     [HT_CMD_DOCTOR] = cli__doctor,
+    [HT_CMD_QUALIFY] = cli__qualify,   [HT_CMD_QUALITY] = cli__quality,
+    [HT_CMD_SIM] = cli__sim,           [HT_CMD_REPORT] = cli__report,
+    [HT_CMD_COMPARE] = cli__compare,   [HT_CMD_SLOT] = cli__bench_slot,
+    [HT_CMD_KEYS] = cli__keys,         [HT_CMD_VERIFY] = cli__verify,
+    [HT_CMD_PROMOTE] = cli__promote,   [HT_CMD_REVOKE] = cli__revoke,
+    [HT_CMD_ROUTES] = cli__routes,     [HT_CMD_PREFIX] = cli__prefix,     [HT_CMD_KV_PROBE] = cli__kv_probe,
     [HT_CMD_VERSION] = cli__version,   [HT_CMD_HELP] = cli__help,
 };
 

@@ -38,6 +38,8 @@ static const char *const env_names[HT_ENVS] = {
     [HT_ENV_XDG_CACHE_HOME] = "XDG_CACHE_HOME",
     [HT_ENV_XDG_DATA_HOME] = "XDG_DATA_HOME",
     [HT_ENV_TERM] = "TERM",
+    [HT_ENV_NOTIFY_SOCKET] = "NOTIFY_SOCKET", /* of the service manager: sd_notify(3) */
+    [HT_ENV_WATCHDOG_USEC] = "WATCHDOG_USEC",
     [HT_ENV_SHARED] =
         "HETERO_SHARED", /* where tests look for data that is not in the tree          */
 };

@@ -10,10 +10,10 @@
 
 /* clang-format off */
 enum ht_cmd {
-    HT_CMD_RUN, HT_CMD_CHAT, HT_CMD_PACK, HT_CMD_INSPECT, HT_CMD_TOKENIZE, HT_CMD_TEMPLATE,
+    HT_CMD_RUN, HT_CMD_CHAT, HT_CMD_SERVE, HT_CMD_PACK, HT_CMD_INSPECT, HT_CMD_TOKENIZE, HT_CMD_TEMPLATE,
     HT_CMD_EXPLAIN, HT_CMD_BENCH, HT_CMD_PPL, HT_CMD_LOGITS, HT_CMD_DOCTOR, HT_CMD_QUALIFY,
     HT_CMD_QUALITY, HT_CMD_COMPARE, HT_CMD_SIM, HT_CMD_REPORT, HT_CMD_SLOT,
-    HT_CMD_KEYS, HT_CMD_VERIFY, HT_CMD_PROMOTE, HT_CMD_REVOKE, HT_CMD_ROUTES, HT_CMD_PREFIX,
+    HT_CMD_KEYS, HT_CMD_VERIFY, HT_CMD_PROMOTE, HT_CMD_REVOKE, HT_CMD_ROUTES, HT_CMD_PREFIX, HT_CMD_KV_PROBE,
     HT_CMD_VERSION, HT_CMD_HELP,
     HT_CMDS
 };
@@ -44,8 +44,15 @@ enum ht_opt {
     HT_OPT_DRY_BREAKER, HT_OPT_XTC_PROBABILITY, HT_OPT_XTC_THRESHOLD, HT_OPT_LOGIT_BIAS,
     /* engine and memory */
     HT_OPT_ENGINE, HT_OPT_PREFILL_ENGINE, HT_OPT_DECODE_ENGINE, HT_OPT_ACT, HT_OPT_CTK, HT_OPT_CTV,
+    HT_OPT_KV_FORCE, HT_OPT_KV_PACK, HT_OPT_KV_DEPTHS, HT_OPT_SAVE,
     HT_OPT_PREFILL_REP, HT_OPT_DECODE_REP, HT_OPT_ISA, HT_OPT_CTX, HT_OPT_THREADS, HT_OPT_UBATCH,
     HT_OPT_VERIFY, HT_OPT_PREFIX_CACHE, HT_OPT_PREFIX_CACHE_SIZE, HT_OPT_UNUSED,
+    /* server */
+    HT_OPT_HOST, HT_OPT_PORT, HT_OPT_API_KEY, HT_OPT_API_KEY_FILE, HT_OPT_ALLOW_OPEN, HT_OPT_CORS,
+    HT_OPT_ALIAS, HT_OPT_PARALLEL, HT_OPT_KV_POSITIONS, HT_OPT_QUEUE, HT_OPT_QUEUE_TIMEOUT,
+    HT_OPT_DEADLINE, HT_OPT_DRAIN, HT_OPT_TPOT, HT_OPT_OVERLAP, HT_OPT_MAX_BODY,
+    HT_OPT_MAX_CONNECTIONS, HT_OPT_IDLE_TIMEOUT, HT_OPT_RECEIPTS, HT_OPT_RECEIPTS_KEY,
+    HT_OPT_NO_SLOTS, HT_OPT_NO_METRICS,
     /* output */
     HT_OPT_JSON, HT_OPT_PRINT_CONFIG, HT_OPT_VERBOSE, HT_OPT_LOG_LEVEL, HT_OPT_NO_PROGRESS,
     HT_OPT_HELP,
@@ -60,7 +67,7 @@ enum ht_opt_type {
     HT_OPT_LIST                      /* a string that may be given several times                  */
 };
 enum ht_opt_group { HT_GROUP_MODEL, HT_GROUP_INPUT, HT_GROUP_GENERATE, HT_GROUP_SAMPLE,
-                    HT_GROUP_ENGINE, HT_GROUP_OUTPUT, HT_GROUPS };
+                    HT_GROUP_ENGINE, HT_GROUP_SERVE, HT_GROUP_OUTPUT, HT_GROUPS };
 typedef struct {
     const char *names;              /* "-n --predict --n-predict": the first long one is its name */
     const char *arg;                 /* what help calls the value; NULL for a flag                */
@@ -124,7 +131,7 @@ unsigned ht_edit_distance(const char *a, const char *b);
 /* ---- the rest of the environment ---- */
 enum ht_env { HT_ENV_OPENVINO, HT_ENV_VIRTUAL_ENV,
               HT_ENV_HOME, HT_ENV_XDG_STATE_HOME, HT_ENV_XDG_CACHE_HOME, HT_ENV_XDG_DATA_HOME,
-              HT_ENV_TERM, HT_ENV_SHARED,
+              HT_ENV_TERM, HT_ENV_SHARED, HT_ENV_NOTIFY_SOCKET, HT_ENV_WATCHDOG_USEC,
               HT_ENVS };
 const char *ht_env_get(enum ht_env); /* NULL when unset or empty                                  */
 

@@ -5,11 +5,13 @@
 #define C(x) (1u << HT_CMD_##x)
 enum {
     C_GEN = C(RUN) | C(CHAT),
+    C_SAMPLE = C_GEN | C(SERVE),
     C_ENGINE =
-        C_GEN | C(EXPLAIN) | C(BENCH) | C(PPL) | C(LOGITS) | C(QUALIFY) | C(QUALITY) | C(COMPARE),
+        C_SAMPLE | C(EXPLAIN) | C(BENCH) | C(PPL) | C(LOGITS) | C(QUALIFY) | C(QUALITY) | C(COMPARE) |
+        C(KV_PROBE),
     C_MODEL = C_ENGINE | C(INSPECT) | C(TOKENIZE) | C(TEMPLATE),
     C_PRE = C_ENGINE | C(TOKENIZE) | C(PACK),
-    C_STORE = C(KEYS) | C(VERIFY) | C(PROMOTE) | C(REVOKE) | C(ROUTES) | C_GEN,
+    C_STORE = C(KEYS) | C(VERIFY) | C(PROMOTE) | C(REVOKE) | C(ROUTES) | C(KV_PROBE) | C_SAMPLE,
     C_SIGN = C(PROMOTE) | C(REVOKE) | C(ROUTES),
     C_ALL = (1u << HT_CMDS) - 1
 };
@@ -30,14 +32,14 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "model: a GGUF file (the first of its shards), a Hugging Face folder or a pack; may "
         "also be "
         "given as the first word"),
-    [HT_OPT_MODEL_DRAFT] = STR(MODEL, 1, C_GEN, "-md --model-draft", "FILE", NULL,
+    [HT_OPT_MODEL_DRAFT] = STR(MODEL, 1, C_SAMPLE, "-md --model-draft", "FILE", NULL,
         "small model with the same vocabulary that guesses ahead (lossless)"),
     [HT_OPT_PRE] = STR(MODEL, 0, C_PRE, "--pre --override-pre", "NAME", NULL,
         "use this pre-tokenizer (a tokenizer.ggml.pre name) instead of the file's"),
 
     [HT_OPT_PROMPT] = STR(INPUT, 0, C(RUN) | C(TOKENIZE), "-p --prompt", "TEXT", NULL,
         "the text"),
-    [HT_OPT_FILE] = STR(INPUT, 0, C(RUN) | C(TOKENIZE) | C(PPL) | C(QUALITY) | C(QUALIFY),
+    [HT_OPT_FILE] = STR(INPUT, 0, C(RUN) | C(TOKENIZE) | C(PPL) | C(QUALITY) | C(QUALIFY) | C(KV_PROBE),
         "-f --file", "FILE", NULL,
         "read the text from FILE; - is standard input (quality, qualify: JSON lines of prompts and "
         "responses)"),
@@ -51,13 +53,13 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "system message put before the conversation"),
     [HT_OPT_MESSAGES] = STR(INPUT, 0, C(TEMPLATE) | C(RUN), "--messages", "FILE", NULL,
         "JSON array of messages, each with role and content; - is standard input"),
-    [HT_OPT_TEMPLATE] = STR(INPUT, 0, C(TEMPLATE) | C_GEN | C(QUALITY) | C(QUALIFY), "--template "
+    [HT_OPT_TEMPLATE] = STR(INPUT, 0, C(TEMPLATE) | C_SAMPLE | C(QUALITY) | C(QUALIFY), "--template "
         "--chat-template-file",
         "FILE",
         NULL, "use this chat template instead of the model's"),
     [HT_OPT_TOOLS] = STR(INPUT, 0, C(TEMPLATE) | C(RUN), "--tools", "FILE", NULL,
         "JSON array of tool definitions handed to the template"),
-    [HT_OPT_KWARGS] = STR(INPUT, 0, C(TEMPLATE) | C_GEN, "--kwargs --chat-template-kwargs", "JSON",
+    [HT_OPT_KWARGS] = STR(INPUT, 0, C(TEMPLATE) | C_SAMPLE, "--kwargs --chat-template-kwargs", "JSON",
         NULL, "object of extra template variables, e.g. {\"enable_thinking\":false}"),
     [HT_OPT_NO_GEN_PROMPT] = FLAG(INPUT, 0, C(TEMPLATE), "--no-generation-prompt",
         "do not open the assistant's turn at the end"),
@@ -108,7 +110,8 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "KEY=VALUE,...", NULL,
         "in what the candidate differs from the reference: act, ctk, ctv, engine, prefill-engine, "
         "decode-engine, prefill-rep, decode-rep, isa, threads, ubatch, model"),
-    [HT_OPT_POLICY] = STR(INPUT, 0, C(KEYS) | C(QUALITY) | C(QUALIFY), "--policy", "FILE", NULL,
+    [HT_OPT_POLICY] = STR(INPUT, 0, C(KEYS) | C(QUALITY) | C(QUALIFY) | C(COMPARE), "--policy", "FILE",
+        NULL,
         "gate policy (default: the built-in one)"),
     [HT_OPT_TEXT] = STR(INPUT, 0, C(QUALITY) | C(QUALIFY) | C(COMPARE), "--text", "FILE", NULL,
         "text for divergence, top-1 agreement and perplexity"),
@@ -139,13 +142,13 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "pairs of slots, a multiple of 4 (default: what the policy asks for)"),
     [HT_OPT_REQUESTS] = INT(INPUT, 0, C(QUALIFY), "--requests", "1", 1, 1000,
         "requests of each bucket in a slot; tails need about a hundred over all pairs"),
-    [HT_OPT_KEY] = LIST(INPUT, C(QUALIFY) | C_SIGN, "--key", "FILE",
+    [HT_OPT_KEY] = LIST(INPUT, C(QUALIFY) | C(COMPARE) | C_SIGN, "--key", "FILE",
         "private key to sign with; may be given several times (qualify: the bench key that signs "
         "the "
         "bundle; default: one of this installation)"),
     [HT_OPT_REQUIRE_DEVICE] = LIST(INPUT, C(DOCTOR), "--require-device", "ENGINE",
         "fail (exit status 4) unless this engine can work here; may be given several times"),
-    [HT_OPT_STORE] = STR(INPUT, 1, C_STORE, "--store", "DIR", NULL,
+    [HT_OPT_STORE] = STR(INPUT, 1, C_STORE | C(COMPARE), "--store", "DIR", NULL,
         "folder with the trust root, the policy and the admitted routes (default: hetero/store in "
         "the user's data directory)"),
     [HT_OPT_GRANT] = LIST(INPUT, C(KEYS), "--grant", "ROLE=KEY",
@@ -163,7 +166,7 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
     [HT_OPT_COMPLETION] = ENUM(INPUT, 0, C(HELP), "--completion", "SHELL", NULL, "bash|zsh|fish",
         "print the shell's completion script"),
 
-    [HT_OPT_PREDICT] = INT(GENERATE, 1, C_GEN | C(QUALITY) | C(QUALIFY), "-n --predict "
+    [HT_OPT_PREDICT] = INT(GENERATE, 1, C_SAMPLE | C(QUALITY) | C(QUALIFY), "-n --predict "
         "--n-predict", "-1", -1, 1e9,
         "tokens to generate at most; -1: until the model ends or the context is full (quality: "
         "256)"),
@@ -175,10 +178,18 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "go on after an end-of-generation token"),
     [HT_OPT_SPECIAL] = FLAG(GENERATE, 0, C_GEN | C(TOKENIZE), "--special -sp",
         "show special tokens in generated text; recognise them in text to be tokenised"),
-    [HT_OPT_LOOKUP] = FLAG(GENERATE, 1, C_GEN, "--lookup",
+    [HT_OPT_GRAMMAR] = STR(GENERATE, 0, C(RUN), "--grammar --grammar-file", "FILE", NULL,
+        "hold the text to this GBNF grammar; a value with ::= in it is the grammar itself"),
+    [HT_OPT_JSON_SCHEMA] = STR(GENERATE, 0, C(RUN), "-j --json-schema -jf --json-schema-file",
+        "FILE", NULL,
+        "hold the text to JSON that follows this schema; a value that begins with { is the schema "
+        "itself"),
+    [HT_OPT_JSON_MODE] = FLAG(GENERATE, 0, C(RUN), "--json-mode",
+        "hold the text to a JSON object"),
+    [HT_OPT_LOOKUP] = FLAG(GENERATE, 1, C_SAMPLE, "--lookup",
         "guess ahead from what prompt and answer have said already (lossless); pays when text is "
         "repeated, and switches itself off where it does not"),
-    [HT_OPT_NO_LOOKUP] = FLAG(GENERATE, 0, C_GEN, "--no-lookup",
+    [HT_OPT_NO_LOOKUP] = FLAG(GENERATE, 0, C_SAMPLE, "--no-lookup",
         "no --lookup, whatever the environment says"),
     [HT_OPT_DRAFT_MAX] = INT(GENERATE, 1, C_GEN, "--draft-max --draft --draft-n", "15", 1, 15,
         "guesses of one round at most; how many are made follows from the measured gain"),
@@ -187,44 +198,44 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
     [HT_OPT_DRAFT_ALWAYS] = FLAG(GENERATE, 0, C_GEN, "--draft-always",
         "guess --draft-max tokens in every round, even where it costs time (for tests)"),
 
-    [HT_OPT_SEED] = INT(SAMPLE, 1, C_GEN | C(QUALITY) | C(QUALIFY) | C(SIM),
+    [HT_OPT_SEED] = INT(SAMPLE, 1, C_SAMPLE | C(QUALITY) | C(QUALIFY) | C(SIM),
         "-s --seed", "-1", -1, SEED_MAX,
         "seed of the random numbers; -1: a new one, reported at the end (quality, qualify, sim: "
         "1)"),
-    [HT_OPT_TEMP] = REAL(SAMPLE, C_GEN, "--temp --temperature", "0.8", 0, 100,
+    [HT_OPT_TEMP] = REAL(SAMPLE, C_SAMPLE, "--temp --temperature", "0.8", 0, 100,
         "temperature; 0: always the most likely token"),
-    [HT_OPT_TOP_K] = INT(SAMPLE, 1, C_GEN, "--top-k", "40", 0, 2147483647,
+    [HT_OPT_TOP_K] = INT(SAMPLE, 1, C_SAMPLE, "--top-k", "40", 0, 2147483647,
         "keep the N most likely tokens; 0: off"),
-    [HT_OPT_TOP_P] = REAL(SAMPLE, C_GEN, "--top-p", "0.95", 0, 1,
+    [HT_OPT_TOP_P] = REAL(SAMPLE, C_SAMPLE, "--top-p", "0.95", 0, 1,
         "keep the fewest tokens whose probability sums to X; 1: off"),
-    [HT_OPT_MIN_P] = REAL(SAMPLE, C_GEN, "--min-p", "0.05", 0, 1,
+    [HT_OPT_MIN_P] = REAL(SAMPLE, C_SAMPLE, "--min-p", "0.05", 0, 1,
         "drop tokens below X times the best probability; 0: off"),
-    [HT_OPT_TYPICAL] = REAL(SAMPLE, C_GEN, "--typical --typical-p", "1", 0, 1,
+    [HT_OPT_TYPICAL] = REAL(SAMPLE, C_SAMPLE, "--typical --typical-p", "1", 0, 1,
         "locally typical sampling with mass X; 1: off"),
-    [HT_OPT_REPEAT_PENALTY] = REAL(SAMPLE, C_GEN, "--repeat-penalty", "1", 0.001, 100,
+    [HT_OPT_REPEAT_PENALTY] = REAL(SAMPLE, C_SAMPLE, "--repeat-penalty", "1", 0.001, 100,
         "divide the logits of recent tokens by X; 1: off"),
-    [HT_OPT_REPEAT_LAST_N] = INT(SAMPLE, 1, C_GEN, "--repeat-last-n", "64", -1, 2147483647,
+    [HT_OPT_REPEAT_LAST_N] = INT(SAMPLE, 1, C_SAMPLE, "--repeat-last-n", "64", -1, 2147483647,
         "how many tokens back the penalties look; 0: off, -1: the whole context"),
-    [HT_OPT_PRESENCE_PENALTY] = REAL(SAMPLE, C_GEN, "--presence-penalty", "0", -100, 100,
+    [HT_OPT_PRESENCE_PENALTY] = REAL(SAMPLE, C_SAMPLE, "--presence-penalty", "0", -100, 100,
         "subtract X from the logits of recent tokens; 0: off"),
-    [HT_OPT_FREQUENCY_PENALTY] = REAL(SAMPLE, C_GEN, "--frequency-penalty", "0", -100, 100,
+    [HT_OPT_FREQUENCY_PENALTY] = REAL(SAMPLE, C_SAMPLE, "--frequency-penalty", "0", -100, 100,
         "subtract X for each recent occurrence; 0: off"),
-    [HT_OPT_DRY_MULTIPLIER] = REAL(SAMPLE, C_GEN, "--dry-multiplier", "0", 0, 100,
+    [HT_OPT_DRY_MULTIPLIER] = REAL(SAMPLE, C_SAMPLE, "--dry-multiplier", "0", 0, 100,
         "DRY: strength of the penalty on repeating a sequence; 0: off"),
-    [HT_OPT_DRY_BASE] = REAL(SAMPLE, C_GEN, "--dry-base", "1.75", 1, 100,
+    [HT_OPT_DRY_BASE] = REAL(SAMPLE, C_SAMPLE, "--dry-base", "1.75", 1, 100,
         "DRY: growth of the penalty per further token"),
-    [HT_OPT_DRY_ALLOWED_LENGTH] = INT(SAMPLE, 1, C_GEN, "--dry-allowed-length", "2", 1, 2147483647,
+    [HT_OPT_DRY_ALLOWED_LENGTH] = INT(SAMPLE, 1, C_SAMPLE, "--dry-allowed-length", "2", 1, 2147483647,
         "DRY: length of a repetition that costs nothing"),
-    [HT_OPT_DRY_LAST_N] = INT(SAMPLE, 1, C_GEN, "--dry-penalty-last-n --dry-last-n", "-1", -1,
+    [HT_OPT_DRY_LAST_N] = INT(SAMPLE, 1, C_SAMPLE, "--dry-penalty-last-n --dry-last-n", "-1", -1,
         2147483647, "DRY: how many tokens back it looks; 0: off, -1: the whole context"),
-    [HT_OPT_DRY_BREAKER] = LIST(SAMPLE, C_GEN, "--dry-sequence-breaker", "TEXT",
+    [HT_OPT_DRY_BREAKER] = LIST(SAMPLE, C_SAMPLE, "--dry-sequence-breaker", "TEXT",
         "DRY: text that ends a sequence; may be given several times and then replaces the built-in "
         "newline, colon, double quote and asterisk; none: no breakers"),
-    [HT_OPT_XTC_PROBABILITY] = REAL(SAMPLE, C_GEN, "--xtc-probability", "0", 0, 1,
+    [HT_OPT_XTC_PROBABILITY] = REAL(SAMPLE, C_SAMPLE, "--xtc-probability", "0", 0, 1,
         "XTC: chance of leaving out the top choices; 0: off"),
-    [HT_OPT_XTC_THRESHOLD] = REAL(SAMPLE, C_GEN, "--xtc-threshold", "0.1", 0, 1,
+    [HT_OPT_XTC_THRESHOLD] = REAL(SAMPLE, C_SAMPLE, "--xtc-threshold", "0.1", 0, 1,
         "XTC: a top choice has at least this probability"),
-    [HT_OPT_LOGIT_BIAS] = LIST(SAMPLE, C_GEN, "-l --logit-bias", "ID(+|-)X",
+    [HT_OPT_LOGIT_BIAS] = LIST(SAMPLE, C_SAMPLE, "-l --logit-bias", "ID(+|-)X",
         "add X to (subtract X from) the logit of token ID, e.g. 15043+1 or 29871-inf; may be given "
         "several times"),
 
@@ -236,12 +247,21 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "force the decode onto this engine"),
     [HT_OPT_ACT] = ENUM(ENGINE, 1, C_ENGINE, "--act", "KIND", "f32", "f32|q8",
         "arithmetic: f32 is exact for the stored weights, q8 quantises activations (approximate)"),
-    [HT_OPT_CTK] = ENUM(ENGINE, 1, C_ENGINE | C(INSPECT), "-ctk --cache-type-k --ctk", "TYPE",
-        "f16",
-        "f16|f32", "type of the cached keys"),
-    [HT_OPT_CTV] = ENUM(ENGINE, 1, C_ENGINE | C(INSPECT), "-ctv --cache-type-v --ctv", "TYPE",
-        "f16",
-        "f16|f32", "type of the cached values"),
+    [HT_OPT_CTK] = STR(ENGINE, 1, C_ENGINE | C(INSPECT), "-ctk --cache-type-k --ctk",
+        "TYPE", "f16",
+        "type of the cached keys: f16, f32, or smaller with a loss q8_0, q4_0, rotated q8_0r, q4_0r, "
+        "tq4, tq3; other layers after it, e.g. q8_0,0-1=f16 (see hetero kv-probe)"),
+    [HT_OPT_CTV] = STR(ENGINE, 1, C_ENGINE | C(INSPECT), "-ctv --cache-type-v --ctv",
+        "TYPE", "f16", "type of the cached values, as for -ctk"),
+    [HT_OPT_KV_FORCE] = FLAG(ENGINE, 1, C_SAMPLE, "--kv-force",
+        "take cache types that lose something although no measurement on this model admits them"),
+    [HT_OPT_KV_DEPTHS] = STR(ENGINE, 0, C(KV_PROBE), "--depths", "LIST", "512,4096,16384",
+        "depths at which logits are compared, as far as context and text go"),
+    [HT_OPT_SAVE] = FLAG(ENGINE, 0, C(KV_PROBE), "--save",
+        "keep the result in the store: types inside the gate may then be used by run, chat and serve"),
+    [HT_OPT_KV_PACK] = ENUM(ENGINE, 1, C_ENGINE, "--kv-pack", "WHO", "auto", "auto|step|thread",
+        "who packs full pages of such types: the step that reads them first, or a thread ahead of it "
+        "(auto: where CPUs are left); the result is the same"),
     [HT_OPT_PREFILL_REP] = STR(ENGINE, 0, C_ENGINE, "--prefill-rep", "NAME", NULL,
         "representation of a two-representation pack that the prefill uses"),
     [HT_OPT_DECODE_REP] = STR(ENGINE, 0, C_ENGINE, "--decode-rep", "NAME", NULL,
@@ -259,12 +279,61 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "rows of one prefill step (default: the engine's)"),
     [HT_OPT_VERIFY] = FLAG(ENGINE, 0, C_ENGINE | C(INSPECT), "--verify",
         "hash the whole model, even when a pack is trusted already"),
-    [HT_OPT_PREFIX_CACHE] = STR(ENGINE, 1, C_GEN | C(PREFIX), "--prefix-cache", "DIR", NULL,
+    [HT_OPT_PREFIX_CACHE] = STR(ENGINE, 1, C_SAMPLE | C(PREFIX), "--prefix-cache", "DIR", NULL,
         "folder where computed beginnings of prompts are kept from one run to the next (lossless)"),
-    [HT_OPT_PREFIX_CACHE_SIZE] = INT(ENGINE, 1, C_GEN | C(PREFIX), "--prefix-cache-size", "8192", 0,
+    [HT_OPT_PREFIX_CACHE_SIZE] = INT(ENGINE, 1, C_SAMPLE | C(PREFIX), "--prefix-cache-size", "8192", 0,
         1e9, "MiB that the folder may hold, the longest unused go first; 0: no limit"),
     [HT_OPT_UNUSED] = INT(ENGINE, 0, C(PREFIX), "--unused", NULL, 0, 36500,
         "prune: remove what was not used for N days"),
+
+    [HT_OPT_HOST] = STR(SERVE, 1, C(SERVE), "--host", "ADDRESS", "127.0.0.1",
+        "address to listen on, or the path of a Unix socket; one that others can reach needs a key "
+        "or --allow-open"),
+    [HT_OPT_PORT] = INT(SERVE, 1, C(SERVE), "--port", "8080", 0, 65535,
+        "port to listen on; 0: any free one, said when ready"),
+    [HT_OPT_API_KEY] = LIST(SERVE, C(SERVE), "--api-key", "KEY",
+        "key that clients must send; may be given several times (others can read a command line: "
+        "prefer --api-key-file)"),
+    [HT_OPT_API_KEY_FILE] = STR(SERVE, 1, C(SERVE), "--api-key-file", "FILE", NULL,
+        "file of keys, one a line: KEY [priority=N] [name=TEXT]; higher priorities are served "
+        "first"),
+    [HT_OPT_ALLOW_OPEN] = FLAG(SERVE, 0, C(SERVE), "--allow-open",
+        "listen on an address that others can reach without any key"),
+    [HT_OPT_CORS] = LIST(SERVE, C(SERVE), "--cors", "ORIGIN",
+        "web origin whose pages may read answers; * for all; may be given several times"),
+    [HT_OPT_ALIAS] = LIST(SERVE, C(SERVE), "-a --alias", "NAME",
+        "further name of the model; * accepts any name; may be given several times"),
+    [HT_OPT_PARALLEL] = INT(SERVE, 1, C(SERVE), "-np --parallel --slots", "4", 1, 64,
+        "answers at once, each with the whole of --ctx"),
+    [HT_OPT_KV_POSITIONS] = INT(SERVE, 1, C(SERVE), "--kv-positions", "0", 0, 4294967295.0,
+        "positions that all answers hold together; an answer starts when its upper bound fits (0: "
+        "--parallel times --ctx)"),
+    [HT_OPT_QUEUE] = INT(SERVE, 1, C(SERVE), "--queue", "512", 0, 1000000,
+        "requests that may wait; more are refused with 429"),
+    [HT_OPT_QUEUE_TIMEOUT] = INT(SERVE, 1, C(SERVE), "--queue-timeout", "600", 1, 86400,
+        "seconds that a request may wait; then it is refused with 503"),
+    [HT_OPT_DEADLINE] = INT(SERVE, 1, C(SERVE), "--deadline", "0", 0, 86400,
+        "seconds that a request may take in all; its answer ends there (0: no limit)"),
+    [HT_OPT_DRAIN] = INT(SERVE, 1, C(SERVE), "--drain-timeout", "30", 0, 86400,
+        "seconds that running answers have after the first SIGTERM"),
+    [HT_OPT_TPOT] = INT(SERVE, 1, C(SERVE), "--tpot-ms", "0", 0, 100000,
+        "objective for the time per token of running answers: pieces of prompts are cut to it"),
+    [HT_OPT_OVERLAP] = FLAG(SERVE, 1, C(SERVE), "--overlap",
+        "run pieces of prompts in the passes of running answers, within --tpot-ms, without evidence "
+        "that it pays here"),
+    [HT_OPT_MAX_BODY] = INT(SERVE, 1, C(SERVE), "--max-body", "32", 1, 2047,
+        "MiB of a request's body"),
+    [HT_OPT_MAX_CONNECTIONS] = INT(SERVE, 1, C(SERVE), "--max-connections", "10240", 1, 1000000,
+        "open connections"),
+    [HT_OPT_IDLE_TIMEOUT] = INT(SERVE, 1, C(SERVE), "--timeout", "75", 1, 86400,
+        "seconds after which a connection without a request, or whose client does not read, is "
+        "closed"),
+    [HT_OPT_RECEIPTS] = STR(SERVE, 1, C(SERVE), "--receipts", "DIR", NULL,
+        "keep every answer's receipt in this log (default: the last 256, in memory)"),
+    [HT_OPT_RECEIPTS_KEY] = STR(SERVE, 1, C(SERVE), "--receipts-key", "FILE", NULL,
+        "private key with the role receipt that signs the log"),
+    [HT_OPT_NO_SLOTS] = FLAG(SERVE, 1, C(SERVE), "--no-slots", "do not answer /slots"),
+    [HT_OPT_NO_METRICS] = FLAG(SERVE, 1, C(SERVE), "--no-metrics", "do not answer /metrics"),
 
     [HT_OPT_JSON] = FLAG(OUTPUT, 0, C_ALL, "--json",
         "print one JSON document on standard output, an error included"),
@@ -283,6 +352,7 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
 const char *const ht_opt_group_names[HT_GROUPS] = {
     [HT_GROUP_MODEL] = "Model", [HT_GROUP_INPUT] = "Input", [HT_GROUP_GENERATE] = "Generation",
     [HT_GROUP_SAMPLE] = "Sampling", [HT_GROUP_ENGINE] = "Engine and memory",
+    [HT_GROUP_SERVE] = "Server",
     [HT_GROUP_OUTPUT] = "Output",
 };
 
@@ -317,6 +387,14 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
         "When standard input is no terminal each line is a message, nothing is prompted, and the "
         "answers are all that standard output carries.",
         EXAMPLES("hetero chat", "hetero chat model.gguf -sys 'Answer briefly.' -c 4096"), 0, 1},
+    [HT_CMD_SERVE] = {"serve", "[MODEL]", "answer over HTTP: OpenAI, Anthropic and Ollama clients",
+        "Listens on --host and --port: /v1/chat/completions, /v1/completions, /v1/responses, "
+        "/v1/messages, /api/chat, /api/generate, /health, /metrics and others (docs/serve.md). A "
+        "request gets the same answer to the last bit whatever else runs.\n\n"
+        "/health answers 503 with the progress while the model loads. SIGTERM or Ctrl-C lets running "
+        "answers end (--drain-timeout); a second signal ends them. The exit status is 0 then.",
+        EXAMPLES("hetero serve model.gguf", "hetero serve model.gguf -c 8192 -np 8 --port 8080",
+                 "hetero serve model.gguf --host 0.0.0.0 --api-key-file keys"), 0, 1},
     [HT_CMD_PACK] = {"pack", "SRC -o OUT", "make a HeteroPack from a GGUF or a Hugging Face folder",
         "A pack is one file with the weights in the layout that kernels read, the tokenizer and "
         "the "
@@ -440,14 +518,13 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
                  "hetero report bench/results/cpu.json -o cpu.html"), 1, 1},
     [HT_CMD_COMPARE] = {"compare", "[MODEL] --server URL -o DIR",
         "this runtime against a foreign server, same file, same prompts",
-        "For every context --contexts, -r pairs of requests (6 at least) of 16 greedy tokens, the "
-        "order "
-        "rotated, prompts that share no prefix, sent as token ids where the server takes them. The "
-        "clock "
-        "is the client's: prefill is the time to the first token, decode the time per further one, "
-        "complete the time to the last. Every answer is kept in DIR with what went wrong; a failed "
-        "one of "
-        "ours is the worst rank, a failed one of the server leaves the cell without a figure.\n\n"
+        "First the null run, this runtime against itself, then for every context --contexts -r pairs "
+        "of requests (6 at least) of 16 greedy tokens, the order rotated, prompts that share no "
+        "prefix, sent as token ids where the server takes them. The clock is the client's: prefill is "
+        "the time to the first token, decode the time per further one, complete the time to the last. "
+        "Every answer is kept with what went wrong; a failed one of ours is the worst rank, a failed "
+        "one of the server leaves the cell without a figure. The result is a signed bundle below DIR "
+        "for hetero verify and hetero report; nothing can be promoted from it.\n\n"
         "Start the server first, with the same file and as many threads.",
         EXAMPLES("hetero compare model.gguf --server http://127.0.0.1:8080 --text wiki.txt -o cmp",
                  "hetero compare --server http://127.0.0.1:11434 --api ollama --server-model m "
@@ -496,6 +573,16 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
         "--prefix-cache. A page that is damaged is never used: the prompt is computed instead.",
         EXAMPLES("hetero prefix list ~/.cache/hetero/prefix",
                  "hetero prefix prune --prefix-cache ~/.cache/hetero/prefix --prefix-cache-size 1024"),
+        1, 2},
+    [HT_CMD_KV_PROBE] = {"kv-probe", "MODEL [FILE]",
+        "what smaller types of the KV cache lose on a model",
+        "Evaluates a text with the F16 cache and with pairs of types for keys and values, and compares "
+        "the logits at several depths: mean divergence, perplexity, agreement of the likeliest token. "
+        "Without FILE the model writes the text itself. Without -ctk or -ctv a table of types is tried. "
+        "A star marks what passes the gate; --save keeps the figures, without which run, chat and serve "
+        "refuse such types unless --kv-force is given.",
+        EXAMPLES("hetero kv-probe model.gguf text.txt",
+                 "hetero kv-probe model.gguf text.txt -ctk q8_0r -ctv q8_0r --save"),
         1, 2},
     [HT_CMD_VERSION] = {"version", "", "version, commit and engines of this build", NULL,
         EXAMPLES("hetero version --json"), 0, 0},

@@ -1,0 +1,21 @@
+/* cost.h - what a pass takes, learnt while it runs: T = a + b rows + c keys, fitted by recursive
+ * least squares with forgetting, and the longest piece of a prompt that keeps a pass within an
+ * objective (techniques.md 6). */
+#ifndef HT_SERVE_COST_H
+#define HT_SERVE_COST_H
+#include <stdint.h>
+
+typedef struct {
+    double w[3], p[3][3];   /* ns per pass, row, key; inverse covariance of (1, rows, keys) scaled */
+    double abs_err, rel_err; /* moving averages of |predicted - measured| and of its share */
+    uint64_t n;
+} serve__cost;
+void serve__cost_init(serve__cost *);
+void serve__cost_add(serve__cost *, double rows, double keys, double ns);
+double serve__cost_predict(const serve__cost *, double rows, double keys);
+/* Rows of a prompt at position pos that fit beside n_dec decode rows with keys_dec keys so that the
+ * pass stays within slo_ns: a multiple of tile, at least min, at most max. min when nothing is known
+ * yet. */
+uint32_t serve__cost_chunk(const serve__cost *, double slo_ns, uint32_t n_dec, double keys_dec,
+                           uint32_t pos, uint32_t tile, uint32_t min, uint32_t max);
+#endif

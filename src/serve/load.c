@@ -1,0 +1,147 @@
+/* load.c - opening and closing what the server runs on, on the engine thread. Everything that can be
+ * too large is taken here, before the server says it is ready. */
+#include "core/arena.h"
+#include "core/clock.h"
+#include "serve/server.h"
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static int progress(void *user, const char *what, uint64_t done, uint64_t total)
+{
+    serve__server *s = user;
+    pthread_mutex_lock(&s->mu);
+    (void)snprintf(s->load_what, sizeof s->load_what, "%s", what);
+    s->load_done = done;
+    s->load_total = total;
+    const bool stop = s->phase != PHASE_LOADING;
+    pthread_mutex_unlock(&s->mu);
+    return stop;
+}
+
+/* "SmolLM2-135M-Instruct.Q4_1" from its path: what clients see as the model's name. */
+static void name_model(serve__server *s, const char *path)
+{
+    static const char *const drop[] = {".gguf", ".htpack", ".json"};
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    size_t from = n;
+    while (from && path[from - 1] != '/') from--;
+    (void)snprintf(s->model_id, sizeof s->model_id, "%.*s", (int)(n - from), path + from);
+    n = strlen(s->model_id);
+    for (size_t i = 0; i < sizeof drop / sizeof *drop; i++) {
+        const size_t k = strlen(drop[i]);
+        if (n > k && !strcmp(s->model_id + n - k, drop[i])) s->model_id[n -= k] = 0;
+    }
+    unsigned part, of;
+    int used = 0;
+    /* "-00001-of-00003" */
+    if (n > 15 && sscanf(s->model_id + n - 15, "-%5u-of-%5u%n", &part, &of, &used) == 2 &&
+        used == 15)
+        s->model_id[n - 15] = 0;
+}
+
+/* Build, model, contract and cover in one line: equal lines promise equal bits. */
+static int fingerprint(serve__server *s, ht_err *err)
+{
+    ht_arena *a = NULL;
+    ht_json *info = NULL, *plan = NULL;
+    HT_TRY(ht_arena_new(&a, 0, err));
+    int rc = ht_json_parse(a, s->info, strlen(s->info), 0, "engine info", &info, err);
+    if (!rc) rc = ht_json_parse(a, s->explain, strlen(s->explain), 0, "plan", &plan, err);
+    if (!rc) {
+        const ht_json *phases = ht_json_get(plan, "phases");
+        const char *cover = "", *model = "", *contract = "", *act = "", *pack = NULL;
+        const ht_json *last = phases && phases->n ? &phases->at[phases->n - 1] : NULL;
+        const ht_json *c = last ? ht_json_path(last, "cover.sha256") : NULL;
+        if (c && c->type == HT_JSTR) cover = c->s;
+        rc = ht_json_str(ht_json_get(info, "model"), "shapeSha256", "", &model, err);
+        if (!rc) rc = ht_json_str(ht_json_get(info, "model"), "contract", "", &contract, err);
+        if (!rc) rc = ht_json_str(info, "act", "", &act, err);
+        const ht_json *p = ht_json_path(info, "model.packSha256");
+        if (p && p->type == HT_JSTR) pack = p->s;
+        (void)snprintf(s->digest, sizeof s->digest, "%s", pack ? pack : model);
+        char version[16] = "", commit[24] = "";
+        (void)sscanf(ht_version(), "%15s (commit %23[^)]", version, commit);
+        (void)snprintf(s->fingerprint, sizeof s->fingerprint, "hetero-%s%s%s-%.8s-%s-%s-%.8s",
+                       version, *commit ? "-" : "", commit, s->digest, contract, act, cover);
+    }
+    ht_arena_free(a);
+    return rc;
+}
+
+static int open_engine(serve__server *s, ht_err *err)
+{
+    ht_engine_params p = s->p.engine;
+    p.max_sessions = s->n_slots;
+    p.progress = progress;
+    p.user = s;
+    HT_TRY(ht_engine_open(&s->engine, &p, err));
+    s->vocab = ht_engine_vocab(s->engine);
+    s->ctx = ht_engine_ctx(s->engine);
+    if (!s->p.draft_model) return 0;
+    ht_engine_params d = p;
+    d.model = s->p.draft_model;
+    d.pre_override = NULL;
+    HT_TRY(ht_engine_open(&s->draft, &d, err));
+    return ht_draft_check(s->engine, s->draft, err);
+}
+
+static void read_template(serve__server *s)
+{
+    s->tmpl = s->p.chat_template ? s->p.chat_template : ht_engine_template(s->engine);
+    s->tmpl_n = s->p.chat_template ? s->p.chat_template_n : s->tmpl ? strlen(s->tmpl) : 0;
+    s->form = ht_reply_form_of(s->tmpl, s->tmpl_n);
+    if (!s->tmpl) return;
+    s->tmpl_tools = ht_reply_knows_tools(s->tmpl, s->tmpl_n);
+    s->tmpl_reasons = ht_reply_reasoning_of(s->tmpl, s->tmpl_n, &s->reason_open, &s->reason_close);
+}
+
+static int make_slots(serve__server *s, ht_err *err)
+{
+    for (uint32_t i = 0; i < s->n_slots; i++) {
+        serve__slot *t = &s->slot[i];
+        t->held = ht_mem_array((size_t)s->ctx + 1, sizeof *t->held);
+        if (!t->held) return HT_FAIL(err, HT_ENOMEM, "no memory for slot %u", i);
+        HT_TRY(ht_session_new(&t->session, s->engine, err));
+        if (s->draft) HT_TRY(ht_session_new(&t->draft, s->draft, err));
+    }
+    return 0;
+}
+
+int serve__load(serve__server *s, ht_err *err)
+{
+    struct stat st;
+    name_model(s, s->p.engine.model);
+    s->created = (int64_t)ht_now_unix();
+    if (!stat(s->p.engine.model, &st)) {
+        s->created = (int64_t)st.st_mtime;
+        s->model_bytes = (uint64_t)st.st_size;
+    }
+    HT_TRY(open_engine(s, err));
+    HT_TRY(ht_lexicon_open(&s->lexicon, s->vocab, ht_engine_n_logits(s->engine), err));
+    HT_TRY(ht_engine_info(s->engine, &s->info, err));
+    HT_TRY(ht_engine_explain(s->engine, 512, 512, &s->explain, err));
+    HT_TRY(fingerprint(s, err));
+    read_template(s);
+    HT_TRY(make_slots(s, err));
+    if (!s->p.receipts) return 0;
+    const ht_receipts_params p = {.dir = s->p.receipts, .key = s->p.receipts_key};
+    return ht_receipts_open(&s->receipts, &p, err);
+}
+
+void serve__unload(serve__server *s)
+{
+    ht_receipts_close(s->receipts);
+    for (size_t i = 0; i < RECEIPTS_KEPT; i++) ht_free(s->receipt[i]);
+    for (uint32_t i = 0; i < s->n_slots; i++) {
+        ht_session_free(s->slot[i].session); /* before the one that drafts for it */
+        ht_session_free(s->slot[i].draft);
+        ht_mem_free(s->slot[i].held);
+    }
+    ht_lexicon_close(s->lexicon);
+    ht_engine_close(s->draft);
+    ht_engine_close(s->engine);
+    ht_free(s->info);
+    ht_free(s->explain);
+}

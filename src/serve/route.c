@@ -1,0 +1,180 @@
+/* route.c - from a request line to a handler: who may, what there is, which method. Nothing here waits
+ * for the engine. */
+#include "serve/server.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { GET = 1, POST = 2, OPEN = 4, LOADED = 8, REST = 16, OLLAMA = 32, CLAUDE = 64 };
+/* OPEN: without a key. LOADED: only once the model is. REST: a name follows the path. OLLAMA, CLAUDE:
+ * errors in that protocol's form. */
+static const struct {
+    const char *path;
+    unsigned flags;
+    serve__handler *fn;
+} routes[] = {
+    {"/v1/chat/completions", POST | LOADED, serve__chat_completions},
+    {"/v1/completions", POST | LOADED, serve__completions},
+    {"/v1/responses", POST | LOADED, serve__responses},
+    {"/v1/messages", POST | LOADED | CLAUDE, serve__messages},
+    {"/v1/messages/count_tokens", POST | LOADED | CLAUDE, serve__count_tokens},
+    {"/v1/embeddings", POST | LOADED, serve__embeddings},
+    {"/v1/models", GET | LOADED, serve__models},
+    {"/v1/models/", GET | LOADED | REST, serve__model},
+    {"/api/chat", POST | LOADED | OLLAMA, serve__ollama_chat},
+    {"/api/generate", POST | LOADED | OLLAMA, serve__ollama_generate},
+    {"/api/tags", GET | LOADED | OLLAMA, serve__ollama_tags},
+    {"/api/show", POST | LOADED | OLLAMA, serve__ollama_show},
+    {"/api/ps", GET | LOADED | OLLAMA, serve__ollama_ps},
+    {"/api/version", GET | OLLAMA, serve__ollama_version},
+    {"/api/embed", POST | LOADED | OLLAMA, serve__ollama_embed},
+    {"/", GET | OPEN, serve__page},
+    {"/health", GET | OPEN, serve__health},
+    {"/metrics", GET, serve__metrics_page},
+    {"/props", GET | LOADED, serve__props},
+    {"/slots", GET | LOADED, serve__slots},
+    {"/tokenize", POST | LOADED, serve__tokenize},
+    {"/detokenize", POST | LOADED, serve__detokenize},
+    {"/apply-template", POST | LOADED, serve__apply_template},
+    {"/receipts/", GET | LOADED | REST, serve__receipt},
+};
+enum { ROUTES = sizeof routes / sizeof *routes };
+
+static int find(const char *path)
+{
+    for (int i = 0; i < ROUTES; i++) {
+        const size_t n = strlen(routes[i].path);
+        if (routes[i].flags & REST ? !strncmp(path, routes[i].path, n) && path[n]
+                                   : !strcmp(path, routes[i].path))
+            return i;
+    }
+    return -1;
+}
+
+static const serve__proto *proto_of(const char *path)
+{
+    const int i = find(path);
+    if (i >= 0 && (routes[i].flags & OLLAMA)) return &serve__proto_ollama_chat;
+    if (i >= 0 && (routes[i].flags & CLAUDE)) return &serve__proto_messages;
+    return strncmp(path, "/api/", 5) ? &serve__proto_chat : &serve__proto_ollama_chat;
+}
+
+static void count(serve__server *s, unsigned status)
+{
+    pthread_mutex_lock(&s->mu);
+    if (status / 100 < METRIC_STATUS) s->m.answers[status / 100]++;
+    pthread_mutex_unlock(&s->mu);
+}
+
+void serve__answer_json(serve__conn *c, unsigned status, ht_buf *b)
+{
+    serve__conn_answer(c, status, "application/json", b);
+}
+
+void serve__answer_fail(serve__server *s, serve__conn *c, const serve__proto *p,
+                        const serve__fail *f)
+{
+    ht_buf b;
+    ht_buf_init(&b, 0);
+    p->error(f, &b);
+    if (f->retry_s) {
+        char text[16];
+        (void)snprintf(text, sizeof text, "%u", f->retry_s);
+        serve__conn_add_header(c, "Retry-After", text);
+    }
+    if (f->status == 401) serve__conn_add_header(c, "WWW-Authenticate", "Bearer");
+    count(s, f->status);
+    serve__answer_json(c, f->status, &b);
+}
+
+/* Which pages of the world may read answers: none, unless named. */
+static void allow_origin(serve__server *s, serve__conn *c)
+{
+    const char *origin = serve__conn_header(c, "Origin");
+    for (size_t i = 0; origin && i < s->p.n_cors; i++) {
+        if (strcmp(s->p.cors[i], "*") != 0 && strcasecmp(s->p.cors[i], origin) != 0) continue;
+        serve__conn_add_header(c, "Access-Control-Allow-Origin",
+                               strcmp(s->p.cors[i], "*") ? origin : "*");
+        serve__conn_add_header(c, "Vary", "Origin");
+        return;
+    }
+}
+
+static void preflight(serve__server *s, serve__conn *c)
+{
+    ht_buf b;
+    ht_buf_init(&b, 0);
+    if (s->p.n_cors) {
+        serve__conn_add_header(c, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+        serve__conn_add_header(c, "Access-Control-Allow-Headers",
+                               "Authorization, Content-Type, x-api-key, anthropic-version");
+        serve__conn_add_header(c, "Access-Control-Max-Age", "600");
+    }
+    serve__conn_add_header(c, "Allow", "GET, POST, HEAD, OPTIONS");
+    count(s, 204);
+    serve__conn_answer(c, 204, "text/plain", &b);
+}
+
+static bool wrong_type(const serve__conn *c)
+{
+    const char *type = serve__conn_header(c, "Content-Type");
+    return type && strncasecmp(type, "application/json", 16) != 0 &&
+           strncasecmp(type, "text/plain", 10) != 0 &&
+           strncasecmp(type, "application/x-www-form-urlencoded", 33) != 0;
+}
+
+/* What can be said before the body is read. true: *f is why not. */
+static bool check(serve__server *s, const serve__conn *c, serve__fail *f)
+{
+    const char *path = serve__conn_path(c), *method = serve__conn_method(c);
+    const int i = find(path);
+    serve__client *client;
+    const bool get = !strcmp(method, "GET") || !strcmp(method, "HEAD");
+    if (!(i >= 0 && (routes[i].flags & OPEN)) && !serve__authorised(s, c, &client))
+        return serve__bad(f, 401, "invalid_api_key", NULL,
+                          "this server wants a key: Authorization: Bearer KEY, or x-api-key");
+    if (i < 0)
+        return serve__bad(f, 404, "not_found", NULL,
+                          "there is no %.100s here; GET /props lists "
+                          "what there is",
+                          path);
+    if (!(routes[i].flags & (get ? GET : POST)) || (!get && strcmp(method, "POST") != 0))
+        return serve__bad(f, 405, "method_not_allowed", NULL, "%.100s wants %s, not %s", path,
+                          routes[i].flags & GET ? "GET" : "POST", method);
+    if (!get && wrong_type(c))
+        return serve__bad(f, 415, "unsupported_media_type", NULL,
+                          "the body must be application/json, not %.60s",
+                          serve__conn_header(c, "Content-Type"));
+    if (!(routes[i].flags & LOADED)) return false;
+    pthread_mutex_lock(&s->mu);
+    const enum serve__phase phase = s->phase;
+    const double share = s->load_total ? 100.0 * (double)s->load_done / (double)s->load_total : 0;
+    pthread_mutex_unlock(&s->mu);
+    if (phase == PHASE_READY || (phase == PHASE_DRAINING && get)) return false;
+    if (phase == PHASE_DRAINING) serve__bad(f, 503, "draining", NULL, "the server is stopping");
+    else serve__bad(f, 503, "loading", NULL, "the model is loading (%.0f%%)", share);
+    f->retry_s = phase == PHASE_DRAINING ? 5 : 1;
+    return true;
+}
+
+void serve__on_head(void *user, serve__conn *c)
+{
+    serve__server *s = user;
+    serve__fail f = {0};
+    allow_origin(s, c);
+    if (!strcmp(serve__conn_method(c), "OPTIONS")) {
+        preflight(s, c);
+        return;
+    }
+    if (!check(s, c, &f)) return;
+    if (f.status == 405) {
+        const int i = find(serve__conn_path(c));
+        serve__conn_add_header(c, "Allow", routes[i].flags & GET ? "GET, HEAD" : "POST");
+    }
+    serve__answer_fail(s, c, proto_of(serve__conn_path(c)), &f);
+}
+
+void serve__on_body(void *user, serve__conn *c)
+{
+    const int i = find(serve__conn_path(c));
+    if (i >= 0) routes[i].fn(user, c);
+}
