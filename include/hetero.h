@@ -113,6 +113,9 @@ HT_MUST_USE int ht_pack_make(const char *src, const char *out, const ht_pack_par
 /* ---- engine: a loaded model on its devices --------------------------------------------------- */
 typedef struct ht_engine ht_engine;
 typedef struct ht_session ht_session;
+/* Steps pack pages when they need them, or a thread of the engine does ahead of them. AUTO: a thread
+ * where the machine has more CPUs than the engine has threads. */
+enum ht_kv_pack { HT_KV_PACK_AUTO, HT_KV_PACK_STEP, HT_KV_PACK_THREAD };
 typedef struct ht_engine_params {
     const char *model;              /* path                                                     */
     const char *pre_override;
@@ -120,7 +123,12 @@ typedef struct ht_engine_params {
     const char *decode_engine;
     const char *store;              /* folder of admitted routes (hetero keys init); NULL: none   */
     const char *act;                /* "f32" (default) or "q8"                                   */
-    const char *ctk, *ctv;          /* "f16" (default), "f32"                                    */
+    const char *ctk, *ctv;          /* cached keys and values: "f16" (default), "f32"; smaller, with
+                                       a loss: "q8_0", "q4_0", rotated "q8_0r", "q4_0r", "tq4",
+                                       "tq3"; layers apart: "q8_0,0-1=f16,27=f16"               */
+    const char *kv_gates;           /* folder of measured losses (ht_engine_kv_gate); NULL: none  */
+    int kv_force;                   /* take types that lose something without one               */
+    int kv_pack;                    /* who packs their pages: enum ht_kv_pack; bits are the same  */
     const char *prefill_rep, *decode_rep; /* representation of a two-representation pack          */
     const char *isa;                /* NULL: best; else cap: "generic", "avx2", "avx512"          */
     uint32_t ctx;                   /* positions per session; 0: min(model, what fits)            */
@@ -188,6 +196,14 @@ HT_MUST_USE int ht_engine_subject(ht_engine *, char **json, ht_err *);
  * is run or remembered. greedy: the sampler's class. */
 HT_MUST_USE int ht_engine_explain_route(ht_engine *, uint32_t n_prompt, uint32_t n_new, int greedy,
                                         char **json, ht_err *);
+/* What a packed KV type was measured to lose on an engine's model, at the worst depth: mean
+ * Kullback-Leibler divergence in nats from F16, and perplexity over that of F16. */
+typedef struct ht_kv_gate { double mean_kl, ppl_ratio; uint32_t depth; uint64_t positions; } ht_kv_gate;
+#define HT_KV_GATE_KL 0.01
+#define HT_KV_GATE_PPL 0.005
+/* A measurement of this engine's KV types as a document: *json, to be stored as kv_gates/(*name). */
+HT_MUST_USE int ht_engine_kv_gate(ht_engine *, const ht_kv_gate *, char **name, char **json,
+                                  ht_err *);
 /* The engines of this build and what each can do on this machine, without a model. JSON:
  * {"engines":[{"name","available":bool,"why","describe":{...}}...]}. */
 HT_MUST_USE int ht_engines_describe(char **json, ht_err *);

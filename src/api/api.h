@@ -87,6 +87,17 @@ typedef struct {                 /* bytes, in the order of inspect's and info's 
 struct ht_engine {
     ht_arena *arena;
     ht_file *file;
+/* Types of the KV cache; kvtype.c. */
+enum { API_KV_NAME = 48 };           /* bytes of a gate's file name */
+typedef struct {
+    int base[2];                     /* K, V where no layer says otherwise */
+    uint8_t (*layer)[2];             /* [n_layers][K,V] enum ht_kvtype */
+    char *name[2];                   /* as given: "q8_0,0-1=f16" */
+    bool packs;                      /* some layer has a packed type */
+    const char *gate;                /* "exact", "measured" or "forced" */
+    ht_kv_gate measured;             /* positions 0: not measured */
+} api__kv;
+
     ht_model *model;
     ht_tok *tok;
     char *path, *tmpl; /* tmpl NULL: none */
@@ -105,7 +116,7 @@ struct ht_engine {
     uint32_t prefix_pages; /* of the pool, for it */
     char class_text[API_CLASSES][API_CLASS];
     uint8_t n_classes;
-    int kv_type[2];
+    api__kv kv;
     uint32_t ctx, ubatch, max_sessions, n_sessions;
     uint64_t kv_positions; /* of all sessions together; 0: max_sessions times ctx */
     uint8_t act; /* enum ht_act */
@@ -196,14 +207,11 @@ struct ht_session {
 HT_MUST_USE int api__enter(ht_engine *, ht_err *);
 void api__leave(ht_engine *);
 
-/* KV type by name, F16 when NULL; HT_EARG names `which` and what there is. */
-HT_MUST_USE int api__read_kv_type(const char *name, const char *which, int *out, ht_err *);
-
 /* ---- memory.c ---- */
 /* [n_layers] KV classes of the layers, in the arena; NULL: memory. */
 uint8_t *api__layer_class(const ht_spec *, ht_arena *);
-/* Pool parameters for n_sessions of ctx positions; type is [K,V] (enum ht_kvtype). */
-void api__pool_params(const ht_spec *, const uint8_t *layer_class, const int type[2], uint32_t ctx,
+/* Pool parameters for n_sessions of ctx positions. */
+void api__pool_params(const ht_spec *, const uint8_t *layer_class, const api__kv *, uint32_t ctx,
                       uint32_t n_sessions, uint32_t ubatch, ht_pool_params *out);
 /* What the model takes on the phases' devices (opened, not yet loaded) with one plan per phase and
  * a pool of these parameters (NULL: none). */
@@ -222,6 +230,12 @@ HT_MUST_USE int api__plan_get(ht_engine *, int phase, uint32_t rows, uint32_t wa
 /* That of a pass of several sessions: prompts and decode rows (API_PREFILL), or these alone. */
 HT_MUST_USE int api__plan_shared(ht_engine *, int phase, const api__plan **out, ht_err *);
 void api__bucket_shared(const ht_engine *, int phase, ht_bucket *out);
+/* The bucket member: base types of K and V. */
+uint16_t api__kv_fmt(const api__kv *);
+
+/* ---- kvtype.c ---- */
+/* {"k","v"}, and for packed types gate, measured loss and counters. */
+void api__write_kv(ht_jw *, const ht_engine *);
 /* After HT_EDEVICE: frees the backend's plan, keeps the description. */
 void api__plan_drop(ht_engine *, const api__plan *);
 void api__plans_free(ht_engine *);

@@ -3,6 +3,7 @@
  * Without evidence both phases run on `cpu`, the reference of routing (product.md 1); `ref` and
  * others run only when the user names them. */
 #include "api/api.h"
+#include "api/kvtype.h"
 #include "api/route.h"
 #include "core/team.h"
 #include <inttypes.h>
@@ -24,14 +25,6 @@ static int read_act(const char *name, uint8_t *out, ht_err *err)
                        name);
     }
     return 0;
-}
-
-int api__read_kv_type(const char *name, const char *which, int *out, ht_err *err)
-{
-    *out = name ? ht_kvtype_by_name(name) : HT_KV_F16;
-    if (*out >= 0) return 0;
-    return HT_FAIL(err, HT_EARG, "KV type \"%s\" for %s is unknown; this build has f16 and f32",
-                   name, which);
 }
 
 static int read_numbers(ht_engine *e, const ht_engine_params *p, ht_err *err)
@@ -58,8 +51,7 @@ static int read_numbers(ht_engine *e, const ht_engine_params *p, ht_err *err)
     (void)snprintf(e->isa, sizeof e->isa, "%s", isa);
     HT_TRY(read_act(p->act, &e->act, err));
     e->kv_positions = p->kv_positions;
-    HT_TRY(api__read_kv_type(p->ctk, "K", &e->kv_type[0], err));
-    return api__read_kv_type(p->ctv, "V", &e->kv_type[1], err);
+    return 0;
 }
 
 /* ---- what is loaded -------------------------------------------------------------------------- */
@@ -79,6 +71,7 @@ static int load_file(ht_engine *e, const ht_engine_params *p, ht_err *err)
         HT_TRY(
             api__trust(e->file, p->verify, p->progress, p->user, e->pack_sha, &e->verified, err));
     HT_TRY(ht_model_open(&e->model, e->file, p->progress, p->user, err));
+    HT_TRY(api__kv_read(&e->kv, p->ctk, p->ctv, e->model->spec.n_layers, e->arena, err));
     e->contract = ht_model_contract(e->model, &e->n_proj, &e->n_quantised);
     HT_TRY(ht_tok_from_file(&e->tok, e->file, p->pre_override, err));
     size_t n = 0;
@@ -93,7 +86,7 @@ static int load_file(ht_engine *e, const ht_engine_params *p, ht_err *err)
     e->tape = ht_arena_array(e->arena, e->n_tape, sizeof *e->tape);
     if (!e->tape) return HT_FAIL(err, HT_ENOMEM, "no memory for a tape of %zu stages", e->n_tape);
     (void)ht_tape(e->model, e->tape, e->n_tape);
-    return 0;
+    return api__kv_admit(e, p, err);
 }
 
 /* ---- devices --------------------------------------------------------------------------------- */
@@ -186,7 +179,7 @@ static int estimate(ht_engine *e, const uint8_t *cls, uint32_t ctx, api__memory 
     e->ctx = ctx;
     api__bucket(e, API_PREFILL, e->ubatch, 1, &b[API_PREFILL]);
     api__bucket(e, API_DECODE, 1, 1, &b[API_DECODE]);
-    api__pool_params(&e->model->spec, cls, e->kv_type, ctx, e->max_sessions, e->ubatch, pool);
+    api__pool_params(&e->model->spec, cls, &e->kv, ctx, e->max_sessions, e->ubatch, pool);
     /* Sessions share what they do not all fill; each may leave one page half filled. */
     const uint64_t pages = (e->kv_positions + HT_PAGE - 1) / HT_PAGE + e->max_sessions;
     if (e->kv_positions && pages < pool->n_pages[HT_KV_FULL])
@@ -271,7 +264,7 @@ static int pool_copy(void *dev, ht_kv *kv, int kv_class, uint32_t dst, uint32_t 
 
 /* The decode engine's device owns the planes where it has an allocator of its own: decode reads
  * them most. The other phase's engine must be able to address them. */
-static int make_pool(ht_engine *e, ht_pool_params *params, ht_err *err)
+static int make_pool(ht_engine *e, const ht_engine_params *p, ht_pool_params *params, ht_err *err)
 {
     api__unit *u = e->phase[API_DECODE].unit;
     if (u->be->kv_alloc) {
@@ -281,6 +274,9 @@ static int make_pool(ht_engine *e, ht_pool_params *params, ht_err *err)
     }
     if (u->be->kv_alloc && u->be->page_copy) params->copy = pool_copy;
     HT_TRY(ht_pool_new(&e->pool, params, err));
+    if (p->kv_pack == HT_KV_PACK_THREAD ||
+        (p->kv_pack == HT_KV_PACK_AUTO && e->cpu.affinity > e->threads))
+        HT_TRY(ht_pool_async(e->pool, err));
     for (size_t i = 0; i < e->n_units; i++) {
         ht_err why = {0};
         if (!e->unit[i].be->kv_attach(e->unit[i].dev, ht_pool_kv(e->pool), &why)) continue;
@@ -314,9 +310,11 @@ static int load_devices(ht_engine *e, const ht_engine_params *p, ht_err *err)
     HT_TRY(check_memory(e, avail, err));
     for (size_t i = 0; i < e->n_units; i++)
         HT_TRY(e->unit[i].be->load(e->unit[i].dev, e->model, err));
-    /* A user who names an engine has decided: nothing is routed then. */
-    if (!p->prefill_engine && !p->decode_engine) HT_TRY(api__route_open(e, p->store, err));
-    return make_pool(e, &pool, err);
+    /* A user who names an engine, or a type that loses something, has decided: nothing is routed
+     * then. */
+    if (!p->prefill_engine && !p->decode_engine && !e->kv.packs)
+        HT_TRY(api__route_open(e, p->store, err));
+    return make_pool(e, p, &pool, err);
 }
 
 /* The plans every generation needs are made at open, so that what can fail fails there. A device

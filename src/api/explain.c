@@ -49,7 +49,7 @@ static int count_step(const ht_engine *e, const api__unit *u, const ht_cut *cuts
                    .steps = 1,
                    .ctx = e->ctx,
                    .past = e->ctx,
-                   .kv_fmt = (uint16_t)(e->kv_type[0] | e->kv_type[1] << 8),
+                   .kv_fmt = api__kv_fmt(&e->kv),
                    .act = e->act,
                    .flags = flags};
     ht_plan *plan = NULL;

@@ -112,10 +112,7 @@ int ht_engine_info(const ht_engine *e, char **json, ht_err *err)
     else ht_jw_null(&w);
     ht_jw_kstr(&w, "act", api__act_name(e->act));
     ht_jw_key(&w, "kv");
-    ht_jw_obj(&w);
-    ht_jw_kstr(&w, "k", ht_kvtype_name(e->kv_type[0]));
-    ht_jw_kstr(&w, "v", ht_kvtype_name(e->kv_type[1]));
-    ht_jw_end(&w, '}');
+    api__write_kv(&w, e);
     ht_jw_kuint(&w, "ctx", e->ctx);
     ht_jw_kstr(&w, "ctxWhy", e->ctx_why);
     ht_jw_kuint(&w, "ubatch", e->ubatch);

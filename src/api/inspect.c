@@ -2,6 +2,7 @@
  * told: a file without weights still has a tokenizer, an unknown family still has tensors; the part
  * that cannot be told carries its error. */
 #include "api/api.h"
+#include "api/kvtype.h"
 #include "backend/list.h"
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +17,7 @@ typedef struct {
     ht_err model_err, tok_err;
     ht_named *names;
     size_t n_names;
-    int kv_type[2];
+    api__kv kv;
 } look;
 
 static const char *kind_name(enum ht_file_kind k)
@@ -174,9 +175,9 @@ static int write_memory(ht_jw *w, look *k, ht_err *err)
                            .steps = 1,
                            .ctx = ctx,
                            .past = ctx,
-                           .kv_fmt = (uint16_t)(k->kv_type[0] | k->kv_type[1] << 8)};
+                           .kv_fmt = api__kv_fmt(&k->kv)};
     ht_pool_params pool;
-    api__pool_params(&m->spec, cls, k->kv_type, ctx, 1, ubatch, &pool);
+    api__pool_params(&m->spec, cls, &k->kv, ctx, 1, ubatch, &pool);
     ht_dev *dev = NULL;
     ht_cpu_threads t;
     ht_cpu_threads_get(&t);
@@ -193,8 +194,8 @@ static int write_memory(ht_jw *w, look *k, ht_err *err)
     ht_jw_kuint(w, "ctx", ctx);
     ht_jw_kuint(w, "ubatch", ubatch);
     ht_jw_kstr(w, "engine", be->name);
-    ht_jw_kstr(w, "ctk", ht_kvtype_name(k->kv_type[0]));
-    ht_jw_kstr(w, "ctv", ht_kvtype_name(k->kv_type[1]));
+    ht_jw_kstr(w, "ctk", k->kv.name[0]);
+    ht_jw_kstr(w, "ctv", k->kv.name[1]);
     ht_jw_key(w, "bytes");
     api__write_memory(w, &mem);
     ht_jw_kuint(w, "availableBytes", ht_mem_available());
@@ -268,13 +269,12 @@ int ht_inspect(const char *path, const ht_inspect_params *p, char **json, ht_err
     if (!path || !json) return HT_FAIL(err, HT_EARG, "ht_inspect: path and json must be given");
     *json = NULL;
     look k = {.p = p ? p : &none};
-    HT_TRY(api__read_kv_type(k.p->ctk, "K", &k.kv_type[0], err));
-    HT_TRY(api__read_kv_type(k.p->ctv, "V", &k.kv_type[1], err));
     HT_TRY(ht_arena_new(&k.arena, 0, err));
     ht_buf b;
     ht_buf_init(&b, 0);
     int rc = ht_file_open(&k.file, path, NULL, err);
     if (!rc) rc = open_parts(&k, err);
+    if (!rc) rc = api__kv_read(&k.kv, k.p->ctk, k.p->ctv, k.model->spec.n_layers, k.arena, err);
     if (!rc) {
         ht_jw w;
         ht_jw_init(&w, &b, 0);

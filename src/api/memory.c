@@ -12,21 +12,29 @@ uint8_t *api__layer_class(const ht_spec *spec, ht_arena *arena)
     return cls;
 }
 
-void api__pool_params(const ht_spec *spec, const uint8_t *layer_class, const int type[2],
+uint16_t api__kv_fmt(const api__kv *kv)
+{
+    return (uint16_t)(kv->base[0] | kv->base[1] << 8);
+}
+
+void api__pool_params(const ht_spec *spec, const uint8_t *layer_class, const api__kv *kv,
                       uint32_t ctx, uint32_t n_sessions, uint32_t ubatch, ht_pool_params *out)
 {
     *out = (ht_pool_params){.n_layers = spec->n_layers,
                             .n_kv_heads = spec->n_kv_heads,
                             .head_dim = spec->head_dim,
                             .layer_class = layer_class,
-                            .type_k = type[0],
-                            .type_v = type[1]};
+                            .type_k = kv->base[0],
+                            .type_v = kv->base[1],
+                            .layer_type = (const uint8_t(*)[2])kv->layer};
     bool seen[HT_KV_CLASSES] = {false, false};
     for (uint32_t l = 0; l < spec->n_layers; l++) seen[layer_class[l]] = true;
     out->window = seen[HT_KV_WINDOW] ? spec->window : 0;
     ht_pool_size(ctx, n_sessions, out->window, ubatch, out->n_pages);
-    for (int c = 0; c < HT_KV_CLASSES; c++)
+    for (int c = 0; c < HT_KV_CLASSES; c++) {
         if (!seen[c]) out->n_pages[c] = 0;
+        if (seen[c] && kv->packs) out->n_raw[c] = ht_pool_raw(n_sessions, ubatch);
+    }
 }
 
 /* Bytes of the registers of one plan, for a backend that does not state its own: X twice (residual

@@ -11,7 +11,7 @@ void api__bucket(const ht_engine *e, int phase, uint32_t rows, uint32_t want, ht
                        .steps = 1,
                        .ctx = e->ctx,
                        .past = e->ctx,
-                       .kv_fmt = (uint16_t)(e->kv_type[0] | e->kv_type[1] << 8),
+                       .kv_fmt = api__kv_fmt(&e->kv),
                        .act = e->act,
                        .flags = e->phase[phase].flags};
 }

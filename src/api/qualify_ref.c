@@ -31,7 +31,7 @@ typedef struct {
 static double share_of(const ht_engine *e)
 {
     if (e->act != HT_ACT_F32) return 2e-2;
-    return e->kv_type[0] == HT_KV_F32 && e->kv_type[1] == HT_KV_F32 ? 2e-4 : 1e-3;
+    return e->kv.base[0] == HT_KV_F32 && e->kv.base[1] == HT_KV_F32 ? 2e-4 : 1e-3;
 }
 
 static void check(qual *q, const char *name, bool ok, const char *detail)
@@ -177,7 +177,7 @@ static int open_oracle(qual *q, ht_err *err)
                      .contract = e->contract,
                      .tape = e->tape,
                      .n_tape = e->n_tape,
-                     .kv_type = {e->kv_type[0], e->kv_type[1]},
+                     .kv = e->kv,
                      .act = e->act,
                      .threads = 1,
                      .ctx = Q_ROWS,
@@ -198,7 +198,7 @@ static int open_oracle(qual *q, ht_err *err)
     uint8_t *cls = api__layer_class(&o->model->spec, o->arena);
     if (!cls) return HT_FAIL(err, HT_ENOMEM, "no memory for the layers' KV classes");
     ht_pool_params pool;
-    api__pool_params(&o->model->spec, cls, o->kv_type, o->ctx, 1, o->ubatch, &pool);
+    api__pool_params(&o->model->spec, cls, &o->kv, o->ctx, 1, o->ubatch, &pool);
     HT_TRY(ht_pool_new(&o->pool, &pool, err));
     return be->kv_attach(o->unit[0].dev, ht_pool_kv(o->pool), err);
 }

@@ -204,6 +204,9 @@ void cli__engine_params(cli__ctx *c, uint32_t ctx_default, ht_engine_params *p)
         .act = ht_opt_str(o, HT_OPT_ACT),
         .ctk = ht_opt_str(o, HT_OPT_CTK),
         .ctv = ht_opt_str(o, HT_OPT_CTV),
+        /* Commands that measure take any type; those that serve a user ask for its measurement. */
+        .kv_force = ht_opt_on(o, HT_OPT_KV_FORCE) ||
+                    !(cmd == HT_CMD_RUN || cmd == HT_CMD_CHAT || cmd == HT_CMD_SERVE),
         .prefill_rep = ht_opt_str(o, HT_OPT_PREFILL_REP),
         .decode_rep = ht_opt_str(o, HT_OPT_DECODE_REP),
         .isa = ht_opt_str(o, HT_OPT_ISA),
@@ -215,6 +218,16 @@ void cli__engine_params(cli__ctx *c, uint32_t ctx_default, ht_engine_params *p)
         .progress = cli__progress,
         .user = c,
     };
+    const char *pack = ht_opt_str(o, HT_OPT_KV_PACK);
+    p->kv_pack = !strcmp(pack, "step")     ? HT_KV_PACK_STEP
+                 : !strcmp(pack, "thread") ? HT_KV_PACK_THREAD
+                                           : HT_KV_PACK_AUTO;
+    if (!cli__store_dir(c, c->kv_gates, &none)) {
+        size_t n = strlen(c->kv_gates);
+        if (snprintf(c->kv_gates + n, sizeof c->kv_gates - n, "/kv") <
+            (int)(sizeof c->kv_gates - n))
+            p->kv_gates = c->kv_gates;
+    }
     cli__prefix_params(c, p);
     cli__samples_params(c, p);
     if (!p->prefill_engine) p->prefill_engine = engine;
