@@ -204,7 +204,6 @@ static void write_phase(ht_jw *w, const ht_session *s, int phase)
     ht_jw_kuint(w, "drafted", drafted);
     ht_jw_kuint(w, "accepted", accepted);
     if (phase == API_DECODE && s->rec.spec.on) {
-    return 0;
         ht_jw_key(w, "speculation");
         write_speculation(w, &s->rec.spec);
     }
@@ -321,52 +320,3 @@ int ht_session_receipt(const ht_session *s, char **json, ht_err *err)
     ht_jw_end(&w, '}');
     return api__take_json(&b, json, err);
 }
-    return 0;
-/* What only a log or the server knows: ht_receipts_add() puts it in place of these. */
-static void write_open_ends(ht_jw *w)
-{
-    kdigest(w, "prevSha256", "", "NOT_LOGGED");
-    kdigest(w, "requestSha256", "", "NOT_GIVEN");
-    kdigest(w, "streamSha256", "", "NOT_GIVEN");
-}
-
-static int write_receipt(ht_jw *w, const ht_session *s, ht_err *err)
-{
-    const api__record *r = &s->rec;
-    char sampling[HT_SHA256_HEX];
-    HT_TRY(sampling_digest(r, sampling, err));
-    ht_jw_obj(w);
-    ht_jw_kstr(w, "schema", "hetero/receipt/1");
-    ht_jw_kuint(w, "seq", r->seq);
-    ht_jw_kstr(w, "call", r->call);
-    ht_jw_kstr(w, "status", r->status);
-    write_identity(w, s->e);
-    write_open_ends(w);
-    api__route_write(w, s);
-    ht_jw_kuint(w, "nPrompt", r->n_prompt);
-    khex(w, "promptTokSha256", r->prompt_sha);
-    ht_jw_kuint(w, "nOut", r->n_out);
-    if (r->sampled) {
-        khex(w, "outTokSha256", r->out_sha);
-        ht_jw_key(w, "sampling");
-        write_sampling(w, r);
-        ht_jw_kstr(w, "samplingSha256", sampling);
-    }
-    ht_jw_key(w, "phases");
-    ht_jw_arr(w);
-    for (int p = 0; p < API_PHASES; p++)
-        if (p == API_PREFILL || r->sampled) HT_TRY(write_phase(w, s, p, err));
-    ht_jw_end(w, ']');
-    ht_jw_kuint(w, "copyOnWriteBytes", r->cow_bytes);
-    ht_jw_kstr(w, "finish", r->finish);
-    ht_jw_key(w, "notes");
-    ht_jw_arr(w);
-    if (r->note) ht_jw_str(w, r->note);
-    ht_jw_end(w, ']');
-    ht_jw_key(w, "options");
-    write_options(w, s->e);
-    ht_jw_kbool(w, "simulated", false);
-    ht_jw_end(w, '}');
-    return 0;
-}
-

@@ -33,6 +33,48 @@ struct api__route {
     ht_arena *scratch; /* of the last choice: the receipt points into it */
 };
 
+static int hex_of(const void *p, size_t n, char hex[HT_SHA256_HEX], ht_err *err)
+{
+    uint8_t digest[HT_SHA256_BYTES];
+    HT_TRY(ht_sha256_of(p, n, digest, err));
+    ht_hex(digest, sizeof digest, hex);
+    return 0;
+}
+
+static int hex_of_file(const char *path, uint64_t *bytes, char hex[HT_SHA256_HEX], ht_err *err)
+{
+    ht_map m;
+    HT_TRY(ht_map_open(&m, path, err));
+    int rc = hex_of(m.p, m.n, hex, err);
+    *bytes = m.n;
+    ht_map_close(&m);
+    return rc;
+}
+
+/* modelPackSha256 (evidence.md 2.1): of the canonical list of the model's files. */
+static int model_digest(const char *path, char hex[HT_SHA256_HEX], ht_err *err)
+{
+    char sha[HT_SHA256_HEX];
+    uint64_t bytes;
+    const char *slash = strrchr(path, '/');
+    ht_buf b;
+    ht_jw w;
+    HT_TRY(hex_of_file(path, &bytes, sha, err));
+    ht_buf_init(&b, 1 << 14);
+    ht_jw_init(&w, &b, HT_JSON_CANON);
+    ht_jw_arr(&w);
+    ht_jw_obj(&w);
+    ht_jw_kuint(&w, "bytes", bytes);
+    ht_jw_kstr(&w, "path", slash ? slash + 1 : path);
+    ht_jw_kstr(&w, "sha256", sha);
+    ht_jw_end(&w, '}');
+    ht_jw_end(&w, ']');
+    int rc = ht_buf_ok(&b, "model's name", err);
+    if (!rc) rc = hex_of(b.p, b.n, hex, err);
+    ht_buf_done(&b);
+    return rc;
+}
+
 /* ---- who we are ------------------------------------------------------------------------------ */
 
 static int read_machine(struct api__route *r, ht_err *err)
@@ -62,7 +104,7 @@ static int read_machine(struct api__route *r, ht_err *err)
 static int read_identity(const ht_engine *e, struct api__route *r, ht_err *err)
 {
     uint64_t bytes;
-    const char *k = ht_kvtype_name(e->kv_type[0]), *v = ht_kvtype_name(e->kv_type[1]);
+    const char *k = e->kv.name[0], *v = e->kv.name[1];
     HT_TRY(read_machine(r, err));
     HT_TRY(model_digest(e->path, r->model_sha, err));
     HT_TRY(hex_of(e->tmpl ? e->tmpl : "", e->tmpl ? strlen(e->tmpl) : 0, r->tmpl_sha, err));
