@@ -284,6 +284,8 @@ typedef struct ht_constraint {
     int (*accept)(void *user, int32_t id, ht_err *err); /* non-zero: fails likewise */
     void *user;
 } ht_constraint;
+/* A matcher as the constraint of one generation: it must stand at its start, and outlive it. */
+void ht_matcher_constraint(ht_matcher *, ht_constraint *out);
 /* Guessing ahead, without loss: the tokens, log-probabilities and the end are those of a plain
  * generation, whatever is guessed. Guesses are verified several rows a run; how many, and whether
  * at all, follows from the measured gain. */

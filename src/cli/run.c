@@ -17,6 +17,7 @@ typedef struct {
     ht_session *session;
     cli__sampler sampler;
     cli__spec spec;
+    cli__constraint grammar;
     cli__chat_source chat;
     char *text, *messages; /* what -p, -f or --messages gave                             */
     size_t text_n;
@@ -192,7 +193,8 @@ static int generate(work *w, ht_err *e)
                        .on_token = c->json ? NULL : on_token,
                        .on_prefill = on_prefill,
                        .user = w,
-                       .speculation = w->spec.on ? &w->spec.p : NULL};
+                       .speculation = w->spec.on ? &w->spec.p : NULL,
+                       .constraint = w->grammar.on ? &w->grammar.p : NULL};
     p.n_stop = ht_opt_list(c->o, HT_OPT_STOP, &stop);
     p.stop = stop;
     HT_TRY(check_room(w, p.max_new, e));
@@ -215,6 +217,7 @@ static int generate(work *w, ht_err *e)
         rc = 0;
     }
     if (rc) return rc;
+    HT_TRY(cli__constrain_end(c, &w->grammar, &w->result, e));
     if (c->json) rc = out_result(w, e);
     else if (!w->ends_line && isatty(STDOUT_FILENO)) rc = cli__out("\n", 1, e);
     else end_line(w);
@@ -234,6 +237,7 @@ static int run(work *w, ht_err *e)
         return cli__print_config(c, w->engine, &w->sampler.s, e);
     HT_TRY(make_prompt(w, e));
     HT_TRY(cli__spec_open(c, w->engine, &w->spec, e));
+    HT_TRY(cli__constrain_open(c, w->engine, &w->grammar, e));
     return generate(w, e);
 }
 
@@ -244,6 +248,7 @@ int cli__run(cli__ctx *c, ht_err *e)
     ht_gen_result_done(&w.result);
     ht_session_free(w.session);
     cli__spec_done(&w.spec);
+    cli__constrain_done(&w.grammar);
     cli__chat_source_done(&w.chat);
     cli__sampler_done(&w.sampler);
     ht_mem_free(w.text);

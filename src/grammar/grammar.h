@@ -20,6 +20,7 @@ enum grammar__json_rule {
 };
 typedef struct {
     grammar__nfa *g;
+    bool compact; /* one space at most between tokens, no line breaks */
     uint32_t rule[GJ_RULES];
 } grammar__json;
 void grammar__json_init(grammar__json *, grammar__nfa *);

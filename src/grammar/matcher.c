@@ -1,4 +1,5 @@
 /* matcher.c - the public face: grammars, and walks through them by tokens and by text. */
+#include "core/utf8.h"
 #include "grammar/grammar.h"
 #include "grammar/lexicon.h"
 #include "grammar/walk.h"
@@ -114,10 +115,12 @@ static int check(ht_grammar *g, const char *text, size_t len, ht_err *e)
         at = grammar__walk_byte(w, at, (uint8_t)text[i]);
         if (w->rc) return w->rc;
         w->steps = WALK_STEPS; /* counted for a byte here, not for the text */
-        if (at == WALK_DEAD)
+        if (at == WALK_DEAD) {
+            const size_t shown = ht_utf8_valid(text + i, len - i < 20 ? len - i : 20);
             return HT_FAIL(e, HT_EFORMAT,
-                           "the text does not follow the grammar at byte %zu of %zu: \"%.20s\"", i,
-                           len, text + i);
+                           "the text does not follow the grammar at byte %zu of %zu: \"%.*s\"", i,
+                           len, (int)shown, text + i);
+        }
     }
     if (!w->state[at].accept)
         return HT_FAIL(e, HT_EFORMAT, "the text ends, after %zu bytes, where the grammar goes on",
@@ -288,4 +291,19 @@ int ht_matcher_must_end(ht_matcher *m)
 {
     if (!ht_matcher_is_complete(m)) return 0;
     return m->ended || m->g->walk.state[m->state].n == 0;
+}
+
+static int allowed(void *user, const uint32_t **bits, ht_err *e)
+{
+    return ht_matcher_mask(user, bits, e);
+}
+
+static int accept(void *user, int32_t id, ht_err *e)
+{
+    return ht_matcher_accept(user, id, e);
+}
+
+void ht_matcher_constraint(ht_matcher *m, ht_constraint *out)
+{
+    *out = (ht_constraint){.allowed = allowed, .accept = accept, .user = m};
 }

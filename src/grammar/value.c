@@ -9,6 +9,7 @@
 void grammar__json_init(grammar__json *j, grammar__nfa *g)
 {
     j->g = g;
+    j->compact = false;
     for (unsigned i = 0; i < GJ_RULES; i++) j->rule[i] = UINT32_MAX;
 }
 
@@ -252,6 +253,7 @@ static uint32_t body(grammar__json *j, enum grammar__json_rule r)
         return grammar__str(g, "\"", rule);
     case GJ_CHAR: return any_char(g, 0);
     case GJ_SPACE:
+        if (j->compact) return grammar__str(g, " ", 0);
         at = grammar__repeat(g, grammar__json_rule(j, GJ_INDENT), 0, 24, 0);
         return grammar__alt(g, grammar__str(g, " ", 0), grammar__str(g, "\n", at));
     case GJ_INDENT: return grammar__bytes(g, &blank, 0);

@@ -342,6 +342,7 @@ static int make(maker *m, ht_buf *loose, uint32_t *root, ht_err *e)
 {
     grammar__nfa *g = &m->g;
     grammar__json_init(&m->j, g);
+    m->j.compact = true; /* nobody reads calls: a lost model shall not fill them with space */
     m->rest = grammar__rule_new(g, "a call");
     m->args = grammar__rule_new(g, "a call");
     HT_TRY(calls(m, loose, e));

@@ -182,9 +182,6 @@ static bool read_generate(serve__req *r, serve__fail *f)
     if (read_common(r, f) || serve__get_str(r->body, "prompt", &prompt, f) ||
         serve__get_str(r->body, "system", &system, f) || serve__get_bool(r->body, "raw", &raw, f))
         return true;
-    if (!prompt || !*prompt)
-        return serve__bad(f, 400, "missing_field", "prompt",
-                          "'prompt' is missing; this server keeps its model loaded");
     if (r->s->tmpl && !raw) {
         r->is_chat = true;
         return as_messages(r, prompt, system, &messages, f) ||
@@ -200,22 +197,6 @@ static bool read_generate(serve__req *r, serve__fail *f)
     ht_free(got);
     if (!ids) return serve__bad(f, 503, "out_of_memory", NULL, "no memory for a prompt");
     return serve__set_jobs(r, &ids, &n, 1, f);
-}
-
-void serve__ollama_chat(serve__server *s, serve__conn *c)
-{
-    serve__fail f = {0};
-    serve__req *r = serve__req_new(s, c, &serve__proto_ollama_chat, &f);
-    if (r) serve__go(r, read_chat(r, &f), &f);
-    else serve__answer_fail(s, c, &serve__proto_ollama_chat, &f);
-}
-
-void serve__ollama_generate(serve__server *s, serve__conn *c)
-{
-    serve__fail f = {0};
-    serve__req *r = serve__req_new(s, c, &serve__proto_ollama_generate, &f);
-    if (r) serve__go(r, read_generate(r, &f), &f);
-    else serve__answer_fail(s, c, &serve__proto_ollama_generate, &f);
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -277,6 +258,53 @@ static void write_calls(ht_jw *w, const serve__job *j, uint32_t from, uint32_t t
 static void end_text(ht_jw *w, const serve__req *r)
 {
     if (r->proto == &serve__proto_ollama_chat) ht_jw_end(w, '}');
+}
+
+/* A request without a prompt: Ollama's clients send it to have the model loaded. It is, always. */
+static bool only_loads(const serve__req *r, const char *key)
+{
+    const ht_json *v = ht_json_get(r->body, key);
+    if (!v || v->type == HT_JNULL) return true;
+    return (v->type == HT_JARR || v->type == HT_JSTR) && v->n == 0;
+}
+
+static void answer_load(serve__req *r)
+{
+    ht_buf b;
+    ht_jw w;
+    serve__fail f = {0};
+    if (serve__model_name(r, r->body, &f)) {
+        serve__answer_fail(r->s, r->conn, r->proto, &f);
+    } else {
+        ht_buf_init(&b, 0);
+        ht_jw_init(&w, &b, 0);
+        write_head(&w, r);
+        write_text(&w, r, "", 0, NULL, 0);
+        end_text(&w, r);
+        ht_jw_kbool(&w, "done", true);
+        ht_jw_kstr(&w, "done_reason", "load");
+        ht_jw_end(&w, '}');
+        serve__answer_json(r->conn, 200, &b);
+    }
+    serve__req_free(r);
+}
+
+void serve__ollama_chat(serve__server *s, serve__conn *c)
+{
+    serve__fail f = {0};
+    serve__req *r = serve__req_new(s, c, &serve__proto_ollama_chat, &f);
+    if (!r) serve__answer_fail(s, c, &serve__proto_ollama_chat, &f);
+    else if (only_loads(r, "messages")) answer_load(r);
+    else serve__go(r, read_chat(r, &f), &f);
+}
+
+void serve__ollama_generate(serve__server *s, serve__conn *c)
+{
+    serve__fail f = {0};
+    serve__req *r = serve__req_new(s, c, &serve__proto_ollama_generate, &f);
+    if (!r) serve__answer_fail(s, c, &serve__proto_ollama_generate, &f);
+    else if (only_loads(r, "prompt")) answer_load(r);
+    else serve__go(r, read_generate(r, &f), &f);
 }
 
 /* A line of the stream. */

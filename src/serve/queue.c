@@ -39,7 +39,8 @@ bool serve__submit(serve__req *r, serve__fail *f)
         serve__bad(f, 503, s->phase == PHASE_DRAINING ? "draining" : "loading", NULL,
                    "the server is %s", s->phase == PHASE_DRAINING ? "stopping" : "loading");
         f->retry_s = 5;
-    } else if (s->n_queued >= s->p.queue) {
+    } else if (s->n_queued >= s->p.queue + (s->n_slots - s->n_running)) {
+        /* A request for a free slot is in the queue, too, but does not wait. */
         s->m.refused_full++;
         serve__bad(f, 429, "queue_full", NULL,
                    "%u requests wait already, as many as may (--queue); try again later",

@@ -7,21 +7,22 @@ import jsonschema
 
 from lib import MODEL, WEATHER, check, end, raises, server
 
+COLD = {'temperature': 0}  # the newest client has no argument for it
 USER = [{'role': 'user', 'content': 'Say hello to Tom and tell him about a small fox.'}]
 TOOL = {'name': 'get_weather', 'description': 'The weather of a city',
         'input_schema': WEATHER['function']['parameters']}
 
 
 def create(client, s):
-    r = client.messages.create(model=s.model, messages=USER, max_tokens=24, temperature=0)
+    r = client.messages.create(model=s.model, messages=USER, max_tokens=24, extra_body=COLD)
     check(r.type == 'message' and r.role == 'assistant' and r.id, 'create: envelope', str(r)[:200])
     text = ''.join(b.text for b in r.content if b.type == 'text')
     check(text and r.usage.output_tokens <= 24 and r.usage.input_tokens > 0, 'create: text, usage', str(r))
     check(r.stop_reason in ('end_turn', 'max_tokens'), 'create: stop_reason', str(r.stop_reason))
-    short = client.messages.create(model=s.model, messages=USER, max_tokens=2, temperature=0)
+    short = client.messages.create(model=s.model, messages=USER, max_tokens=2, extra_body=COLD)
     check(short.stop_reason == 'max_tokens' and short.usage.output_tokens == 2, 'create: max_tokens', str(short))
     stop = text[len(text) // 2:len(text) // 2 + 3]
-    cut = client.messages.create(model=s.model, messages=USER, max_tokens=24, temperature=0, stop_sequences=[stop])
+    cut = client.messages.create(model=s.model, messages=USER, max_tokens=24, stop_sequences=[stop], extra_body=COLD)
     check(cut.stop_reason == 'stop_sequence' and cut.stop_sequence == stop, 'create: stop_sequence', str(cut))
     sys_ = client.messages.create(model=s.model, messages=USER, max_tokens=4, system=[{'type': 'text', 'text': 'Be kind.'}])
     check(sys_.usage.input_tokens > r.usage.input_tokens, 'create: system counts', str(sys_.usage))
@@ -32,7 +33,7 @@ def create(client, s):
 
 
 def stream(client, s, text):
-    with client.messages.stream(model=s.model, messages=USER, max_tokens=24, temperature=0) as st:
+    with client.messages.stream(model=s.model, messages=USER, max_tokens=24, extra_body=COLD) as st:
         got = ''.join(st.text_stream)
         final = st.get_final_message()
     check(got == text, 'stream: equal to the whole answer', repr((got, text)))
@@ -57,7 +58,7 @@ def abort(client, s):
 
 
 def tools(client, s):
-    kw = dict(model=s.model, max_tokens=120, temperature=0, tools=[TOOL])
+    kw = dict(model=s.model, max_tokens=120, tools=[TOOL], extra_body=COLD)
     ask = [{'role': 'user', 'content': 'What is the weather in Paris?'}]
     r = client.messages.create(messages=ask, tool_choice={'type': 'any'}, **kw)
     use = [b for b in r.content if b.type == 'tool_use']
@@ -80,7 +81,7 @@ def tools(client, s):
 def errors(client, s):
     ask = client.messages.create
     raises(anthropic.BadRequestError, 'errors: temperature', lambda: ask(
-        model=s.model, messages=USER, max_tokens=4, temperature=-1), 'temperature')
+        model=s.model, messages=USER, max_tokens=4, extra_body={'temperature': -1}), 'temperature')
     raises(anthropic.BadRequestError, 'errors: no messages', lambda: ask(model=s.model, messages=[], max_tokens=4))
     raises(anthropic.NotFoundError, 'errors: a model', lambda: ask(model='claude-nothing', messages=USER, max_tokens=4))
     e = raises(anthropic.BadRequestError, 'errors: too long', lambda: ask(

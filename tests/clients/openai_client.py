@@ -168,7 +168,9 @@ def others(client, s):
     st = list(client.completions.create(model=s.model, prompt='Once upon a time', max_tokens=8, temperature=0,
                                         stream=True))
     check(''.join(c.choices[0].text for c in st if c.choices) == r.choices[0].text, 'completions: stream')
-    e = client.completions.create(model=s.model, prompt=['a', 'bc'], max_tokens=2, logprobs=2, echo=True, temperature=0)
+    e = client.completions.create(model=s.model, prompt=['a', 'bc'], max_tokens=2, echo=True, temperature=0)
+    lp = client.completions.create(model=s.model, prompt='a', max_tokens=3, logprobs=2, temperature=0).choices[0].logprobs
+    check(len(lp.tokens) == len(lp.token_logprobs) == len(lp.text_offset) == 3, 'completions: logprobs', str(lp))
     check(len(e.choices) == 2 and e.choices[1].text.startswith('bc'), 'completions: prompts, echo', str(e)[:300])
     raises(openai.BadRequestError, 'embeddings: refused with a reason',
            lambda: client.embeddings.create(model=s.model, input='x'), 'pool')
@@ -218,11 +220,12 @@ def retries(model):
         busy = threading.Event()
 
         def hold():
-            for c in once.chat.completions.create(model=name, messages=USER, max_tokens=300, stream=True,
-                                                  extra_body={'ignore_eos': True}):
-                busy.set()
-                if ended.is_set():
-                    break
+            with once.chat.completions.create(model=name, messages=USER, max_tokens=450, stream=True,
+                                              extra_body={'ignore_eos': True}) as st:
+                for _ in st:
+                    busy.set()
+                    if ended.is_set():
+                        break
         ended = threading.Event()
         t = threading.Thread(target=hold)
         t.start()
