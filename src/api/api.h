@@ -84,9 +84,6 @@ typedef struct {                 /* bytes, in the order of inspect's and info's 
     uint64_t kv, scratch, total; /* total = weights + kv + scratch */
 } api__memory;
 
-struct ht_engine {
-    ht_arena *arena;
-    ht_file *file;
 /* Types of the KV cache; kvtype.c. */
 enum { API_KV_NAME = 48 };           /* bytes of a gate's file name */
 typedef struct {
@@ -98,6 +95,9 @@ typedef struct {
     ht_kv_gate measured;             /* positions 0: not measured */
 } api__kv;
 
+struct ht_engine {
+    ht_arena *arena;
+    ht_file *file;
     ht_model *model;
     ht_tok *tok;
     char *path, *tmpl; /* tmpl NULL: none */
@@ -213,6 +213,12 @@ uint8_t *api__layer_class(const ht_spec *, ht_arena *);
 /* Pool parameters for n_sessions of ctx positions. */
 void api__pool_params(const ht_spec *, const uint8_t *layer_class, const api__kv *, uint32_t ctx,
                       uint32_t n_sessions, uint32_t ubatch, ht_pool_params *out);
+/* The bucket member: base types of K and V. */
+uint16_t api__kv_fmt(const api__kv *);
+
+/* ---- kvtype.c ---- */
+/* {"k","v"}, and for packed types gate, measured loss and counters. */
+void api__write_kv(ht_jw *, const ht_engine *);
 /* What the model takes on the phases' devices (opened, not yet loaded) with one plan per phase and
  * a pool of these parameters (NULL: none). */
 HT_MUST_USE int api__memory_of(const api__phase phase[API_PHASES], const ht_file *,
@@ -230,12 +236,6 @@ HT_MUST_USE int api__plan_get(ht_engine *, int phase, uint32_t rows, uint32_t wa
 /* That of a pass of several sessions: prompts and decode rows (API_PREFILL), or these alone. */
 HT_MUST_USE int api__plan_shared(ht_engine *, int phase, const api__plan **out, ht_err *);
 void api__bucket_shared(const ht_engine *, int phase, ht_bucket *out);
-/* The bucket member: base types of K and V. */
-uint16_t api__kv_fmt(const api__kv *);
-
-/* ---- kvtype.c ---- */
-/* {"k","v"}, and for packed types gate, measured loss and counters. */
-void api__write_kv(ht_jw *, const ht_engine *);
 /* After HT_EDEVICE: frees the backend's plan, keeps the description. */
 void api__plan_drop(ht_engine *, const api__plan *);
 void api__plans_free(ht_engine *);

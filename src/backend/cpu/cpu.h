@@ -74,11 +74,11 @@ struct ht_plan {
     float *route;                    /* [rows, topk] position-less: see moe.c                     */
     float *sgate;                    /* [rows] gate of the shared expert                          */
     float *cos[HT_ROPES], *sin[HT_ROPES];                /* [rows, dims/2]                        */
+    float *kv_sign;                  /* [head_dim] of rotated packed KV types                     */
+    ht_kv_todo *todo; uint32_t n_todo, cap_todo;         /* pages to pack in this run             */
     uint32_t widest, slab_cols;
     cpu_scratch *scratch;            /* [team]                                                    */
     const ht_batch *batch;
-    float *kv_sign;                  /* [head_dim] of rotated packed KV types                     */
-    ht_kv_todo *todo; uint32_t n_todo, cap_todo;         /* pages to pack in this run             */
     int rc; bool ran;
     atomic_int cancel;
     ht_run_stats stats;
@@ -138,9 +138,6 @@ void cpu__route(cpu_run *, const ht_stage *);
 void cpu__experts_up(cpu_run *, const ht_stage *);
 void cpu__experts_down(cpu_run *, const ht_stage *);
 
-/* ---- span.c ---- */
-extern const ht_span *const cpu__spans[]; /* NULL-terminated */
-/* ---- load.c ---- */
 /* ---- kvio.c ---- */
 /* Rotate a head as its layer's KV types want it; which: 0 Q, 1 K, 2 V. */
 void cpu__kv_turn(cpu_run *, int layer, int which, float *v);
@@ -152,6 +149,9 @@ void cpu__kv_put(cpu_run *, int layer, int is_v, uint32_t row, uint32_t head, co
 void cpu__kv_todo(ht_plan *);
 void cpu__kv_pack(cpu_run *, const ht_stage *);      /* pack them, after QKV of the layer         */
 bool cpu__kv_layer_packs(const ht_kv *, int layer);
+/* ---- span.c ---- */
+extern const ht_span *const cpu__spans[]; /* NULL-terminated */
+/* ---- load.c ---- */
 int cpu__load(ht_dev *, const ht_model *, ht_err *);
 void cpu__unload(ht_dev *);
 int cpu__footprint(const ht_dev *, const ht_model *, const ht_stage *, size_t, const ht_bucket *,

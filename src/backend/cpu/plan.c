@@ -190,8 +190,8 @@ int cpu__plan(ht_plan **out, ht_dev *dev, ht_kv *kv, const ht_stage *tape, const
     widths(p);
     int rc = ht_arena_new(&p->arena, 0, e);
     if (!rc) rc = take_memory(p, e);
-    if (!rc) rc = encode_cuts(p, tape, cut, n_cuts, e);
     for (uint32_t i = 0; !rc && i < p->m->spec.head_dim; i++) p->kv_sign[i] = ht_kv_sign(i);
+    if (!rc) rc = encode_cuts(p, tape, cut, n_cuts, e);
     if (rc) {
         cpu__plan_free(p);
         return rc;

@@ -67,12 +67,12 @@ int cpu__run(ht_plan *p, const ht_batch *b, ht_err *e)
     uint64_t t0 = ht_now_ns();
     memset(&p->stats, 0, sizeof p->stats);
     p->batch = b;
+    cpu__kv_todo(p);
     ht_team_run(p->dev->team, rank_main, p);
     count(p, b);
     p->stats.barriers = (uint32_t)(p->n_ops ? p->n_ops - 1 : 0) + (joins_begin(p) ? 0 : 1);
     /* The cancel is used up here and not cleared at the start: one that came just before run()
      * counts. */
-    cpu__kv_todo(p);
     p->rc = atomic_exchange_explicit(&p->cancel, 0, memory_order_relaxed) ? HT_ECANCELLED : 0;
     p->ran = true;
     p->batch = NULL;
