@@ -129,6 +129,11 @@ typedef struct ht_engine_params {
     const char *kv_gates;           /* folder of measured losses (ht_engine_kv_gate); NULL: none  */
     int kv_force;                   /* take types that lose something without one               */
     int kv_pack;                    /* who packs their pages: enum ht_kv_pack; bits are the same  */
+    const char *graph;              /* settings of engine "graph", KEY=VALUE,...: cache=FOLDER of
+                                       compiled graphs, memory=MiB they may take, cold=1: serve from
+                                       the reference until one is compiled, strict=1: fail where the
+                                       reference would stand in, device=, act=, approximate=1: declared
+                                       other arithmetic; NULL: none                               */
     const char *prefill_rep, *decode_rep; /* representation of a two-representation pack          */
     const char *isa;                /* NULL: best; else cap: "generic", "avx2", "avx512"          */
     uint32_t ctx;                   /* positions per session; 0: min(model, what fits)            */

@@ -25,7 +25,8 @@ enum {
     API_EVAL_LOGITS = 64 << 20, /* bytes of logits one evaluation chunk may hold */
     API_EVAL_FEW = 4,           /* wanted rows up to which chunks are cut at each one */
     API_UNITS = 6,              /* devices of one engine: its phases' and those of routes */
-    API_CLASS = 96,             /* bytes of a class's text */
+    API_CLASS = 160,            /* bytes of a class's text */
+    API_WHY = 160,              /* bytes of a reason in words */
     API_CLASSES = 16,           /* classes whose pages an engine tells apart */
     API_SEGMENTS = 8,           /* distinct (phase, plan) pairs in one call */
     API_BATCH_SEQS = 64,        /* sessions that may share a pass */
@@ -48,6 +49,10 @@ typedef struct {
     uint32_t ubatch; /* rows of a chunk; 0: the engine's */
     uint8_t reason;  /* enum ht_reason; HT_R_OK with an entry: promoted */
     const ht_route_entry *entry; /* what admits it; NULL: reference or forced */
+    /* whole.h: why this stands for an engine of whole prompts, "BUCKET"; NULL: it does not */
+    const char *whole, *whole_engine;
+    char whole_why[API_WHY];
+    bool cold;       /* until that engine is ready */
 } api__phase;
 
 /* A cover encoded for one bucket. Stays in the engine until close, so that receipts may point to
@@ -127,6 +132,7 @@ struct ht_engine {
     api__memory mem;
     api__plan *plans;
     api__batch batch;
+    struct api__whole *whole; /* whole.c */
     const struct api__subject *subject; /* subject.c; NULL: nobody has asked yet */
     struct api__route *route; /* route.c; NULL: no admitted routes here */
     uint64_t receipts; /* sequence number of the last receipt */
@@ -233,6 +239,11 @@ void api__bucket(const ht_engine *, int phase, uint32_t rows, uint32_t want, ht_
 /* The cached plan for it, made on first use. */
 HT_MUST_USE int api__plan_get(ht_engine *, int phase, uint32_t rows, uint32_t want,
                               const api__plan **out, ht_err *);
+/* The same in two parts: described, with or without a backend's plan; and encoded, which no other
+ * thread may do meanwhile. */
+HT_MUST_USE int api__plan_describe(ht_engine *, int phase, uint32_t rows, uint32_t want,
+                                   api__plan **out, ht_err *);
+HT_MUST_USE int api__plan_encode(ht_engine *, api__plan *, ht_err *);
 /* That of a pass of several sessions: prompts and decode rows (API_PREFILL), or these alone. */
 HT_MUST_USE int api__plan_shared(ht_engine *, int phase, const api__plan **out, ht_err *);
 void api__bucket_shared(const ht_engine *, int phase, ht_bucket *out);

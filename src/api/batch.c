@@ -2,6 +2,7 @@
  * of its rows. A row's result does not depend on the rows beside it (product.md 4), so how passes are
  * put together is free. */
 #include "api/gen.h"
+#include "api/whole.h"
 #include "core/clock.h"
 #include <string.h>
 
@@ -66,9 +67,11 @@ static uint32_t rows_for(const step *st, const pass *p, const ht_gen *g)
     const bool prompt = g->state == HT_GEN_PROMPT;
     const uint32_t own = g->phase[API_PREFILL].ubatch, chunk = own ? own : st->e->ubatch;
     uint32_t rows = prompt ? g->n - g->at : g->k + 1;
+    if (prompt && api__is_whole(&g->phase[API_PREFILL])) return p->n || !st->prompt_rows ? 0 : rows;
     if (prompt && rows > st->prompt_rows) rows = st->prompt_rows;
     if (prompt && rows > chunk) rows = chunk;
     if (!p->n) return rows;
+    if (p->n_prompt && api__is_whole(&p->gen[0]->phase[API_PREFILL])) return 0;
     const uint32_t want = prompt ? 1 : rows;
     if (b->seqs < 2 || p->n == b->seqs || !same_place(p->gen[0], g)) return 0;
     if (p->n_want + want > b->rows) return 0;
@@ -95,7 +98,7 @@ static void add(step *st, pass *p, ht_gen *g, uint32_t rows)
     } else {
         s->want[0] = rows - 1;
         part->n_want = g->at + rows == g->n;
-        st->prompt_rows -= rows;
+        st->prompt_rows -= rows < st->prompt_rows ? rows : st->prompt_rows;
         p->n_prompt++;
     }
     p->gen[p->n++] = g;
@@ -144,6 +147,26 @@ static void leave_out(pass *p, uint32_t i)
     memmove(p->part + i, p->part + i + 1, (p->n - i) * sizeof *p->part);
 }
 
+/* Before its first token a generation whose engine of whole prompts failed is begun once more, on the
+ * reference; then and for any other fault it ends. */
+static void end_or_retry(ht_gen *g, int rc, const ht_err *err)
+{
+    const bool broke =
+        rc == HT_EDEVICE || rc == HT_ENOMEM || rc == HT_EUNSUPPORTED || rc == HT_EFULL;
+    ht_session *s = g->s;
+    ht_err why = {0};
+    if (broke && g->n_out == 0 && api__whole_retry(s, rc, err) &&
+        ht_seq_truncate(s->seq, 0, &why) == 0) {
+        memcpy(g->phase, s->e->phase, sizeof g->phase);
+        memcpy(s->rec.phase, s->e->phase, sizeof s->rec.phase);
+        g->state = HT_GEN_PROMPT;
+        g->at = s->rec.n_kept = 0;
+        g->pending = true;
+        return;
+    }
+    api__gen_end(g, rc, err);
+}
+
 /* End whoever made the run fail; the others are run again. Nobody in particular: all. */
 static void sort_out(pass *p, int rc, uint32_t culprit, const ht_err *err)
 {
@@ -151,12 +174,12 @@ static void sort_out(pass *p, int rc, uint32_t culprit, const ht_err *err)
     for (uint32_t i = p->n; i-- > 0;) {
         const bool gone = atomic_load(&p->gen[i]->s->cancel) != 0;
         if (rc == HT_ECANCELLED ? !gone : i != culprit) continue;
-        api__gen_end(p->gen[i], rc, err);
+        end_or_retry(p->gen[i], rc, err);
         leave_out(p, i);
         any = true;
     }
     if (any) return;
-    for (uint32_t i = p->n; i-- > 0;) api__gen_end(p->gen[i], rc, err);
+    for (uint32_t i = p->n; i-- > 0;) end_or_retry(p->gen[i], rc, err);
     p->n = 0;
 }
 

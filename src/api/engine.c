@@ -5,6 +5,7 @@
 #include "api/api.h"
 #include "api/kvtype.h"
 #include "api/route.h"
+#include "api/whole.h"
 #include "core/team.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -109,9 +110,9 @@ static int open_unit(ht_engine *e, const char *name, api__unit **out, ht_err *er
     }
     const ht_backend *be = ht_backend_find(name);
     if (!be) return unknown_engine(name, err);
-    char opts[64];
-    (void)snprintf(opts, sizeof opts, "threads=%d%s%s", e->threads, e->isa[0] ? ",isa=" : "",
-                   e->isa);
+    char opts[1400];
+    (void)snprintf(opts, sizeof opts, "threads=%d%s%s%s", e->threads, e->isa[0] ? ",isa=" : "",
+                   e->isa, be->buckets ? api__whole_opts(e) : "");
     ht_dev *dev = NULL;
     HT_TRY(be->open(&dev, opts, err));
     e->unit[e->n_units] = (api__unit){.be = be, .dev = dev};
@@ -126,6 +127,11 @@ static int open_phase(ht_engine *e, int phase, const char *engine, const char *r
     p->forced = engine != NULL;
     p->reason = HT_R_NO_EVIDENCE;
     HT_TRY(open_unit(e, engine ? engine : reference_engine, &p->unit, err));
+    if (phase == API_DECODE && api__is_whole(p))
+        return HT_FAIL(err, HT_EUNSUPPORTED,
+                       "engine %s runs whole prompts only and does not decode; use it as "
+                       "--prefill-engine %s",
+                       engine, engine);
     p->rep = m->rep[0];
     if (!rep || !strcmp(rep, m->rep[0])) return 0;
     if (m->rep[1][0] && !strcmp(rep, m->rep[1])) {
@@ -179,7 +185,9 @@ static int estimate(ht_engine *e, const uint8_t *cls, uint32_t ctx, api__memory 
     e->ctx = ctx;
     api__bucket(e, API_PREFILL, e->ubatch, 1, &b[API_PREFILL]);
     api__bucket(e, API_DECODE, 1, 1, &b[API_DECODE]);
-    api__pool_params(&e->model->spec, cls, &e->kv, ctx, e->max_sessions, e->ubatch, pool);
+    const uint32_t whole = api__whole_most(e), most = whole < ctx ? whole : ctx;
+    api__pool_params(&e->model->spec, cls, &e->kv, ctx, e->max_sessions,
+                     most > e->ubatch ? most : e->ubatch, pool);
     /* Sessions share what they do not all fill; each may leave one page half filled. */
     const uint64_t pages = (e->kv_positions + HT_PAGE - 1) / HT_PAGE + e->max_sessions;
     if (e->kv_positions && pages < pool->n_pages[HT_KV_FULL])
@@ -191,7 +199,11 @@ static int estimate(ht_engine *e, const uint8_t *cls, uint32_t ctx, api__memory 
         api__bucket_shared(e, API_PREFILL, &b[API_PREFILL]);
         api__bucket_shared(e, API_DECODE, &b[API_DECODE]);
     }
-    return api__memory_of(e->phase, e->file, e->model, e->tape, e->n_tape, b, pool, m, err);
+    HT_TRY(api__memory_of(e->phase, e->file, e->model, e->tape, e->n_tape, b, pool, m, err));
+    const uint64_t extra = api__whole_extra(e);
+    m->scratch += extra;
+    if (m->total <= UINT64_MAX - extra) m->total += extra;
+    return 0;
 }
 
 /* Largest multiple of a page in [HT_PAGE, most] whose total fits `room`; 0: not even one page. */
@@ -303,6 +315,7 @@ static int load_devices(ht_engine *e, const ht_engine_params *p, ht_err *err)
     const uint64_t avail = ht_mem_available();
     ht_pool_params pool;
     uint32_t ctx = 0;
+    HT_TRY(api__whole_open(e, err));
     e->prefix_pages = api__prefix_pages(e, p);
     HT_TRY(choose_ctx(e, cls, p->ctx, avail, &ctx, err));
     if (e->ubatch > ctx) e->ubatch = ctx; /* no chunk is longer than the context */
@@ -323,11 +336,13 @@ static int make_plans(ht_engine *e, ht_err *err)
 {
     const api__plan *plan = NULL;
     ht_err why = {0};
-    HT_TRY(api__plan_get(e, API_PREFILL, e->ubatch, 1, &plan, err));
+    /* An engine of whole prompts compiles a bucket when a prompt asks for it. */
+    const bool whole = api__is_whole(&e->phase[API_PREFILL]);
+    if (!whole) HT_TRY(api__plan_get(e, API_PREFILL, e->ubatch, 1, &plan, err));
     HT_TRY(api__plan_get(e, API_DECODE, 1, 1, &plan, err));
     if (e->batch.seqs < 2) return 0;
     int rc = api__plan_shared(e, API_DECODE, &plan, &why);
-    if (!rc) rc = api__plan_shared(e, API_PREFILL, &plan, &why);
+    if (!rc && !whole) rc = api__plan_shared(e, API_PREFILL, &plan, &why);
     if (rc == HT_EUNSUPPORTED) e->batch.seqs = 1;
     else if (rc && err) *err = why;
     return rc == HT_EUNSUPPORTED ? 0 : rc;
@@ -351,6 +366,7 @@ int ht_engine_open(ht_engine **out, const ht_engine_params *p, ht_err *err)
     int rc = e->path ? 0 : HT_FAIL(err, HT_ENOMEM, "no memory for the model's path");
     if (!rc) rc = read_numbers(e, p, err);
     if (!rc) rc = load_file(e, p, err);
+    if (!rc) rc = api__whole_read(e, p->graph, err);
     if (!rc) rc = load_devices(e, p, err);
     if (!rc) rc = api__prefix_open(e, p, err);
     if (!rc) rc = make_batch(e, err);
@@ -366,6 +382,7 @@ int ht_engine_open(ht_engine **out, const ht_engine_params *p, ht_err *err)
 void ht_engine_close(ht_engine *e)
 {
     if (!e) return;
+    api__whole_close(e);
     api__plans_free(e);
     api__route_close(e);
     ht_prefix_free(e->prefix);

@@ -3,6 +3,7 @@
  * ht_session_generate is one generation stepped to its end. */
 #include "api/gen.h"
 #include "api/route.h"
+#include "api/whole.h"
 #include "core/clock.h"
 #include <stdio.h>
 #include <string.h>
@@ -124,9 +125,11 @@ static int begin(ht_gen *g, const int32_t *ids, const ht_gen_params *p, ht_err *
     set_room(g, is_long);
     HT_TRY(api__route_choose(s->e, g->n, p->max_new ? p->max_new : g->room, sampling->temp <= 0,
                              p->speculation != NULL, err));
+    HT_TRY(api__whole_choose(s->e, g->n, 1, err));
     /* What is kept depends on the class that the route will write. */
     HT_TRY(api__keep_prefix(s, g->ids, g->n, is_long, err));
-    if (!p->no_prefix) HT_TRY(api__prefix_use(s, g->ids, g->n, p->prefix_salt, err));
+    if (!p->no_prefix && !api__is_whole(&s->e->phase[API_PREFILL]))
+        HT_TRY(api__prefix_use(s, g->ids, g->n, p->prefix_salt, err));
     g->at = s->rec.n_kept;
     memcpy(g->phase, s->e->phase, sizeof g->phase);
     HT_TRY(record_begin(g, sampling, err));

@@ -1,6 +1,6 @@
 /* info.c - what is loaded and where (ht_engine_info), and which engines this build has
  * (ht_engines_describe). */
-#include "api/api.h"
+#include "api/whole.h"
 #include "core/cpu.h"
 #include <string.h>
 
@@ -123,6 +123,7 @@ int ht_engine_info(const ht_engine *e, char **json, ht_err *err)
     ht_jw_key(&w, "memory");
     api__write_memory(&w, &e->mem);
     ht_jw_kuint(&w, "poolBytes", ht_pool_bytes(e->pool));
+    api__whole_info(&w, e);
     ht_jw_key(&w, "engines");
     write_engines(&w, e);
     ht_jw_end(&w, '}');

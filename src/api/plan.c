@@ -1,6 +1,6 @@
 /* plan.c - covers encoded for buckets, made on first use and kept until the engine closes. The
  * cache is a list: an engine has a handful (decode of one row, prefill chunk, evaluation chunk). */
-#include "api/api.h"
+#include "api/whole.h"
 #include <string.h>
 
 void api__bucket(const ht_engine *e, int phase, uint32_t rows, uint32_t want, ht_bucket *out)
@@ -12,8 +12,12 @@ void api__bucket(const ht_engine *e, int phase, uint32_t rows, uint32_t want, ht
                        .ctx = e->ctx,
                        .past = e->ctx,
                        .kv_fmt = api__kv_fmt(&e->kv),
-                       .act = e->act,
+                       .act = api__whole_act(e, phase),
                        .flags = e->phase[phase].flags};
+    /* An engine of whole prompts begins at position 0, at one of its own numbers of rows. */
+    const uint32_t whole = api__is_whole(&e->phase[phase]) ? api__whole_rows(e, rows) : 0;
+    if (whole) out->rows = (uint16_t)whole;
+    if (api__is_whole(&e->phase[phase])) out->past = 0;
 }
 
 void api__bucket_shared(const ht_engine *e, int phase, ht_bucket *out)
@@ -60,19 +64,18 @@ static int describe(ht_engine *e, api__plan *p, ht_err *err)
     return p->cls ? 0 : HT_FAIL(err, HT_ENOMEM, "no memory for a plan's description");
 }
 
-static int encode(ht_engine *e, api__plan *p, ht_err *err)
+int api__plan_encode(ht_engine *e, api__plan *p, ht_err *err)
 {
     return p->be->plan(&p->plan, p->unit->dev, ht_pool_kv(e->pool), e->tape, p->cuts, p->n_cuts,
                        &p->bucket, err);
 }
 
-static int get(ht_engine *e, int phase, ht_bucket b, const api__plan **out, ht_err *err)
+static int find(ht_engine *e, int phase, ht_bucket b, api__plan **out, ht_err *err)
 {
     for (api__plan *p = e->plans; p; p = p->next) {
         if (p->unit != e->phase[phase].unit || p->bucket.flags != b.flags) continue;
         if (p->phase != phase || p->bucket.rows != b.rows || p->bucket.want != b.want) continue;
-        if (p->bucket.seqs != b.seqs) continue;
-        if (!p->plan) HT_TRY(encode(e, p, err));
+        if (p->bucket.seqs != b.seqs || p->bucket.past != b.past) continue;
         *out = p;
         return 0;
     }
@@ -83,11 +86,27 @@ static int get(ht_engine *e, int phase, ht_bucket b, const api__plan **out, ht_e
     p->bucket = b;
     p->phase = phase;
     HT_TRY(describe(e, p, err));
-    HT_TRY(encode(e, p, err));
     p->next = e->plans;
     e->plans = p;
     *out = p;
     return 0;
+}
+
+static int get(ht_engine *e, int phase, ht_bucket b, const api__plan **out, ht_err *err)
+{
+    api__plan *p = NULL;
+    HT_TRY(find(e, phase, b, &p, err));
+    if (!p->plan) HT_TRY(api__plan_encode(e, p, err));
+    *out = p;
+    return 0;
+}
+
+int api__plan_describe(ht_engine *e, int phase, uint32_t rows, uint32_t want, api__plan **out,
+                       ht_err *err)
+{
+    ht_bucket b;
+    api__bucket(e, phase, rows, want, &b);
+    return find(e, phase, b, out, err);
 }
 
 int api__plan_get(ht_engine *e, int phase, uint32_t rows, uint32_t want, const api__plan **out,

@@ -6,7 +6,7 @@
  * wrote it (none when two did), and a page is kept or taken over only where prefill of this very
  * prompt would write the same class. */
 #include "kv/prefix.h"
-#include "api/api.h"
+#include "api/whole.h"
 #include "core/clock.h"
 #include "core/path.h"
 #include "kv/pagefile.h"
@@ -21,9 +21,10 @@
 void api__class_text(const ht_engine *e, int phase, char out[API_CLASS])
 {
     const api__phase *p = &e->phase[phase];
-    (void)snprintf(out, API_CLASS, "%s rep=%s act=%s kv=%s,%s", p->unit->be->name, p->rep,
-                   api__act_name(e->act), e->kv.name[0],
-                   e->kv.name[1]);
+    char how[64];
+    api__whole_class(e, p, how, sizeof how);
+    (void)snprintf(out, API_CLASS, "%s%s rep=%s act=%s kv=%s,%s", p->unit->be->name, how, p->rep,
+                   api__act_name(api__whole_act(e, phase)), e->kv.name[0], e->kv.name[1]);
 }
 
 /* Number of a class, from 1; 0: the table is full, which makes its pages nobody's. */

@@ -1,7 +1,7 @@
 /* receipt.c - what ran, for whom, why and at what cost, as JSON: evidence.md 7.9 with the phase
  * objects of product.md 3.1 and 5.6. Canonical value kinds only: integers with the unit in the
  * name, strings, digests. Hashes stand for text; a receipt never holds any. */
-#include "api/api.h"
+#include "api/whole.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -109,6 +109,18 @@ static void write_cost(ht_jw *w, uint64_t tokens, uint64_t ns, const ht_run_stat
     ht_jw_kuint(w, "deviceCopyBytes", s->device_copy_bytes);
 }
 
+/* What the plan turned out to be, in the engine's own words. */
+static void write_facts(ht_jw *w, const api__plan *p)
+{
+    char text[1024];
+    const int rc = p->plan && p->be->plan_describe
+                       ? p->be->plan_describe(p->plan, text, sizeof text)
+                       : HT_EUNSUPPORTED;
+    if (rc) return;
+    ht_jw_key(w, "facts");
+    ht_jw_raw(w, text, strlen(text));
+}
+
 static void write_segment(ht_jw *w, const api__record *r, const api__segment *g)
 {
     const api__phase *p = &r->phase[g->phase];
@@ -120,6 +132,7 @@ static void write_segment(ht_jw *w, const api__record *r, const api__segment *g)
     ht_jw_key(w, "spans");
     api__write_spans(w, g->plan->cuts, g->plan->n_cuts);
     ht_jw_kstr(w, "class", g->plan->cls);
+    write_facts(w, g->plan);
     ht_jw_kuint(w, "rowsMax", g->plan->bucket.rows);
     ht_jw_kuint(w, "firstPosition", g->pos0);
     ht_jw_kuint(w, "runs", g->runs);
@@ -178,8 +191,10 @@ static void write_phase(ht_jw *w, const ht_session *s, int phase)
     const uint64_t wall = s->rec.wall_ns[phase];
     ht_jw_obj(w);
     ht_jw_kstr(w, "phase", phase_name[phase]);
-    ht_jw_kstr(w, "decision", p->forced ? "forced" : p->entry ? "promoted" : "reference");
-    ht_jw_kstr(w, "reason", p->forced ? "USER" : ht_reason_name(p->reason));
+    if (!api__whole_write(w, p)) {
+        ht_jw_kstr(w, "decision", p->forced ? "forced" : p->entry ? "promoted" : "reference");
+        ht_jw_kstr(w, "reason", p->forced ? "USER" : ht_reason_name(p->reason));
+    }
     if (p->entry) {
         ht_jw_kstr(w, "backend", p->entry->scope.backend);
         ht_jw_kstr(w, "scopeSha256", p->entry->scope_sha);

@@ -1,6 +1,6 @@
 /* run.c - a batch of one or several sessions through a plan: pages reserved, run, waited for,
  * counted. A run that fails or is cancelled leaves every session at the position it had. */
-#include "api/api.h"
+#include "api/whole.h"
 #include "core/clock.h"
 #include <string.h>
 
@@ -152,12 +152,14 @@ static void fill_many(ht_engine *e, const api__part *part, uint32_t n_parts, ht_
 }
 
 /* Pages for every part; on failure the first `*done` have theirs. */
-static int reserve(ht_engine *e, const api__part *part, uint32_t n, uint32_t *done, ht_err *err)
+static int reserve(ht_engine *e, const api__plan *p, const api__part *part, uint32_t n,
+                   uint32_t *done, ht_err *err)
 {
     for (*done = 0; *done < n; ++*done) {
         ht_session *s = part[*done].s;
         const uint64_t before = ht_pool_copied_bytes(e->pool);
-        HT_TRY(ht_seq_reserve(s->seq, part[*done].n, err));
+        /* What pads a fixed number of rows is written too, and given back after the run. */
+        HT_TRY(ht_seq_reserve(s->seq, p->be->buckets ? p->bucket.rows : part[*done].n, err));
         s->rec.cow_bytes += ht_pool_copied_bytes(e->pool) - before;
     }
     return 0;
@@ -182,6 +184,7 @@ static int run_reserved(ht_engine *e, const api__plan *p, const api__part *part,
             memcpy(s->hist + pos, part[k].ids, part[k].n * sizeof *s->hist);
         api__class_mark(s, ht_seq_len(s->seq), part[k].n, p->cls);
         ht_seq_advance(s->seq, part[k].n);
+        if (p->be->buckets) HT_TRY(ht_seq_truncate(s->seq, ht_seq_len(s->seq), err));
     }
     return 0;
 }
@@ -190,7 +193,7 @@ int api__run_parts(ht_engine *e, const api__plan *p, const api__part *part, uint
                    const float **logits, uint32_t *culprit, ht_err *err)
 {
     uint32_t done = 0;
-    int rc = reserve(e, part, n, &done, err);
+    int rc = reserve(e, p, part, n, &done, err);
     if (culprit) *culprit = rc ? done : n;
     if (!rc) rc = run_reserved(e, p, part, n, logits, err);
     if (!rc) return 0;

@@ -7,6 +7,7 @@
  * is not kept, and a generation that reaches the switch ends there with finish "length". */
 #include "api/session.h"
 #include "api/route.h"
+#include "api/whole.h"
 #include "core/clock.h"
 #include <string.h>
 
@@ -27,9 +28,10 @@ int api__session_make(ht_session **out, ht_engine *e, ht_err *err)
         s->arena = arena;
         ht_adapt_init(&s->adapt);
         s->hist = ht_arena_array(arena, (size_t)e->ctx + 1, sizeof *s->hist);
-        s->pos = ht_arena_array(arena, e->ubatch, sizeof *s->pos);
-        s->owner = ht_arena_array(arena, e->ubatch, sizeof *s->owner);
-        s->want = ht_arena_array(arena, e->ubatch, sizeof *s->want);
+        const uint32_t whole = api__whole_most(e), rows = whole > e->ubatch ? whole : e->ubatch;
+        s->pos = ht_arena_array(arena, rows, sizeof *s->pos);
+        s->owner = ht_arena_array(arena, rows, sizeof *s->owner);
+        s->want = ht_arena_array(arena, rows, sizeof *s->want);
         s->page_class = ht_arena_array(arena, (size_t)e->ctx / HT_PAGE + 1, 1);
     }
     if (!s || !s->page_class || !s->hist || !s->pos || !s->owner || !s->want)
@@ -152,6 +154,8 @@ int api__keep_prefix(ht_session *s, const int32_t *ids, uint32_t n, bool is_long
     while (keep < most && s->hist[keep] == ids[keep]) keep++;
     if (is_long != s->rope_long) keep = 0;
     keep = api__class_keep(s, keep);
+    /* Class rule: the rest cannot be computed in the class of what is there. */
+    if (api__is_whole(&s->e->phase[API_PREFILL])) keep = 0;
     if (keep < held) {
         ht_err lost;
         /* A windowed cache may no longer hold what the shorter sequence would see. */
@@ -190,12 +194,30 @@ static uint32_t wanted(const eval_job *j, size_t i)
     return j->want ? j->want[i] : (uint32_t)i;
 }
 
+/* Wanted rows of the one run that an engine of whole prompts makes of it. */
+static uint32_t whole_want(const ht_engine *e, const eval_job *j)
+{
+    return j->n_want <= API_EVAL_FEW ? API_EVAL_FEW : eval_want_cap(e);
+}
+
+/* Where an evaluation runs: on such an engine only from the beginning and in one piece. */
+static int eval_place(ht_session *s, const eval_job *j, ht_err *err)
+{
+    ht_engine *e = s->e;
+    const bool fits = ht_seq_len(s->seq) == 0 && j->n_want <= whole_want(e, j);
+    api__route_reference(e);
+    HT_TRY(api__whole_choose(e, fits ? j->n : e->ctx + 1, whole_want(e, j), err));
+    memcpy(s->rec.phase, e->phase, sizeof s->rec.phase);
+    return 0;
+}
+
 /* Rows [at, at+*rows) as the next chunk, cut where it would hold more than cap wanted rows; fills
  * s->want with row numbers in the chunk. */
 static uint32_t eval_chunk(ht_session *s, const eval_job *j, uint32_t at, uint32_t cap,
                            uint32_t *rows)
 {
-    uint32_t most = j->n - at < s->e->ubatch ? j->n - at : s->e->ubatch, k = 0;
+    const bool whole = api__is_whole(&s->e->phase[API_PREFILL]);
+    uint32_t most = whole || j->n - at < s->e->ubatch ? j->n - at : s->e->ubatch, k = 0;
     size_t i = j->next;
     while (i < j->n_want && wanted(j, i) < at + most && k < cap) s->want[k++] = wanted(j, i++) - at;
     if (i < j->n_want && wanted(j, i) < at + most) most = wanted(j, i) - at;
@@ -218,7 +240,9 @@ static int eval_run(ht_session *s, eval_job *j, ht_err *err)
     uint32_t cap = j->n_want ? eval_want_cap(s->e) : 1;
     if (j->n_want <= API_EVAL_FEW) cap = 1; /* a few share the plan of prefill: no logits buffer */
     const api__plan *p = NULL;
-    HT_TRY(api__plan_get(s->e, API_PREFILL, s->e->ubatch, cap, &p, err));
+    const bool whole = api__is_whole(&s->e->phase[API_PREFILL]);
+    if (whole) cap = whole_want(s->e, j);
+    HT_TRY(api__plan_get(s->e, API_PREFILL, whole ? j->n : s->e->ubatch, cap, &p, err));
     for (uint32_t at = 0; at < j->n;) {
         uint32_t rows = 0, k = eval_chunk(s, j, at, cap, &rows);
         const float *logits = NULL;
@@ -269,13 +293,13 @@ int ht_session_eval(ht_session *s, const int32_t *ids, size_t n, const uint32_t 
         return HT_EBUSY;
     }
     atomic_store(&s->cancel, 0);
-    api__route_reference(s->e);
     api__record_begin(s, "eval");
     if (ht_seq_len(s->seq) == 0) s->rope_long = api__is_long(&s->e->model->spec, n);
     s->rec.n_kept = ht_seq_len(s->seq);
     s->rec.n_prompt = s->rec.n_kept + (uint32_t)n;
     uint64_t t0 = ht_now_ns();
-    int rc = eval_run(s, &j, err);
+    int rc = eval_place(s, &j, err);
+    if (!rc) rc = eval_run(s, &j, err);
     s->rec.wall_ns[API_PREFILL] = ht_now_ns() - t0;
     if (!rc) rc = api__ids_sha256(ids, n, s->rec.prompt_sha, err);
     s->rec.status = !rc ? "ok" : rc == HT_ECANCELLED ? "cancelled" : "error";

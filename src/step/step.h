@@ -85,6 +85,10 @@ typedef struct {                       /* bytes of memory                       
 
 typedef struct ht_backend {            /* "ref", "cpu", "graph", "cuda", ...; const, no state    */
     const char *name;
+    /* Not NULL: the engine runs whole prompts only, from position 0, one sequence, at one of these
+     * numbers of rows, ascending, 0 behind the last. It writes K and V of all of them, so a batch
+     * brings consecutive pages for its bucket's rows, padding included. */
+    const uint16_t *buckets;
     const ht_span *const *spans;       /* NULL-terminated; ref has exactly one span per kind     */
     int (*open)(ht_dev **, const char *opts, ht_err *);      /* "threads=2,isa=avx2", "gpu=0+1"   */
     int (*load)(ht_dev *, const ht_model *, ht_err *);

@@ -39,6 +39,13 @@ static int read_options(ht_dev *dev, const char *opts, ht_err *e)
     for (char *p = dev->device; *p; p++)
         if (*p == '+') *p = ',';
     dev->approximate = strcmp(dev->device, "CPU") != 0;
+    if (dev->approximate &&
+        !(option(opts, "approximate", text, sizeof text) && strtol(text, NULL, 10) > 0))
+        return HT_FAIL(
+            e, HT_EUNSUPPORTED,
+            "graph: where device %.40s computes is not known beforehand, nor in what "
+            "precision: no substitute for the exact engine; declare it with approximate=1",
+            dev->device);
     (void)option(opts, "cache", dev->cache, sizeof dev->cache);
     (void)option(opts, "pack", dev->pack, sizeof dev->pack);
     if (option(opts, "weights", text, sizeof text)) {
@@ -154,6 +161,7 @@ static int describe(const ht_dev *dev, char *json, size_t cap)
 
 const ht_backend ht_backend_graph = {
     .name = "graph",
+    .buckets = graph__buckets,
     .spans = graph__spans,
     .open = open_dev,
     .load = load,

@@ -15,7 +15,7 @@
 
 enum { GRAPH_BUCKETS = 4,
        GRAPH_Q8_GROUP = 128 };       /* elements that share a scale under --act q8              */
-extern const uint16_t graph__buckets[GRAPH_BUCKETS];     /* 32, 128, 512, 2048                    */
+extern const uint16_t graph__buckets[GRAPH_BUCKETS + 1]; /* 32, 128, 512, 2048, 0                 */
 
 /* How a weight of a float type reaches the compiler; block types of eight and four bits always go
  * as integers with scales, all others are widened. */

@@ -165,6 +165,7 @@ int graph__ov_check(const ov_api *api, int status, int code, const char *what, h
     while (n && words[n - 1] == ' ') n--;
     words[n] = 0;
     if (text && *text) api->text_free(text);
+    if (strstr(words, "bad_alloc") || strstr(words, "not enough memory")) code = HT_ENOMEM;
     return HT_FAIL(e, code, "graph: %s: OpenVINO status %d, %s", what, status,
                    words[0] ? words : "no reason given");
 }

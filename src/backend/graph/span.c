@@ -3,7 +3,7 @@
  * Parts of the tape are covered on a device opened for experiments only. */
 #include "backend/graph/graph.h"
 
-const uint16_t graph__buckets[GRAPH_BUCKETS] = {32, 128, 512, 2048};
+const uint16_t graph__buckets[GRAPH_BUCKETS + 1] = {32, 128, 512, 2048, 0};
 
 static bool takes_bucket(const ht_dev *d, const ht_model *m, const ht_bucket *b)
 {

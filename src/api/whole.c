@@ -1,0 +1,347 @@
+/* whole.c - see whole.h. */
+#include "api/whole.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 8 }; /* buckets of an engine */
+
+struct api__whole {
+    api__phase base[API_PHASES]; /* as opened */
+    api__phase fallback;         /* prefill of prompts that it does not take */
+    const api__unit *unit;       /* NULL: no phase has such an engine */
+    char opts[1200];
+    char device[48];
+    bool strict, cold, approximate;
+    uint8_t act;     /* enum ht_act */
+    uint64_t memory; /* budget in bytes; 0: half of what is available */
+    uint32_t rows[MOST];
+    uint64_t bytes[MOST];
+    bool taken[MOST], failed[MOST];
+    size_t n;
+    /* cold start: one compilation at a time, in a thread of its own */
+    pthread_t thread;
+    bool running;
+    atomic_bool done;
+    api__plan *making;
+    ht_engine *e;
+    int rc;
+    ht_err err;
+    char why[API_WHY]; /* what went wrong last */
+};
+
+/* ---- settings -------------------------------------------------------------------------------- */
+
+static int set(struct api__whole *w, const char *key, const char *value, ht_err *err)
+{
+    static const char *const pass[] = {"device", "cache",    "weights",
+                                       "ints",   "openvino", "approximate"};
+    static const char *const acts[] = {"f32", "q8", "f16", "bf16"};
+    size_t n = strlen(w->opts);
+    if (!strcmp(key, "strict")) return w->strict = strcmp(value, "0") != 0, 0;
+    if (!strcmp(key, "cold")) return w->cold = strcmp(value, "0") != 0, 0;
+    if (!strcmp(key, "memory")) return w->memory = (uint64_t)strtoull(value, NULL, 10) << 20, 0;
+    for (uint8_t i = 0; !strcmp(key, "act") && i < 4; i++)
+        if (!strcmp(value, acts[i])) return w->act = i, 0;
+    if (!strcmp(key, "device")) (void)snprintf(w->device, sizeof w->device, "%s", value);
+    if (!strcmp(key, "approximate")) w->approximate = strcmp(value, "0") != 0;
+    for (size_t i = 0; i < sizeof pass / sizeof *pass; i++) {
+        if (strcmp(key, pass[i]) != 0) continue;
+        const int k = snprintf(w->opts + n, sizeof w->opts - n, ",%s=%s", key, value);
+        if (k > 0 && (size_t)k < sizeof w->opts - n) return 0;
+        return HT_FAIL(err, HT_EARG, "the graph setting %s is too long", key);
+    }
+    return HT_FAIL(
+        err, HT_EARG,
+        "graph setting \"%.40s=%.40s\" is unknown; there are device, cache, memory (MiB), "
+        "cold, strict, act, approximate, weights, ints, openvino",
+        key, value);
+}
+
+int api__whole_read(ht_engine *e, const char *settings, ht_err *err)
+{
+    struct api__whole *w = ht_arena_alloc(e->arena, sizeof *w);
+    if (!w) return HT_FAIL(err, HT_ENOMEM, "no memory for the graph engine's settings");
+    e->whole = w;
+    w->e = e;
+    w->act = HT_ACT_F32;
+    for (const char *p = settings ? settings : ""; *p;) {
+        char word[1100];
+        const size_t n = strcspn(p, ",");
+        if (n >= sizeof word) return HT_FAIL(err, HT_EARG, "a graph setting is too long");
+        memcpy(word, p, n);
+        word[n] = 0;
+        char *value = strchr(word, '=');
+        if (n && !value)
+            return HT_FAIL(err, HT_EARG, "graph setting \"%.60s\" is not KEY=VALUE", word);
+        if (n) {
+            *value++ = 0;
+            HT_TRY(set(w, word, value, err));
+        }
+        p += n;
+        p += *p == ',';
+    }
+    return 0;
+}
+
+const char *api__whole_opts(const ht_engine *e)
+{
+    return e->whole->opts;
+}
+
+bool api__is_whole(const api__phase *p)
+{
+    return p->unit && p->unit->be->buckets;
+}
+
+uint8_t api__whole_act(const ht_engine *e, int phase)
+{
+    return api__is_whole(&e->phase[phase]) && e->whole->act ? e->whole->act : e->act;
+}
+
+void api__whole_class(const ht_engine *e, const api__phase *p, char *out, size_t cap)
+{
+    const struct api__whole *w = e->whole;
+    out[0] = 0;
+    if (!api__is_whole(p) || !w->device[0]) return;
+    (void)snprintf(out, cap, "@%s%s", w->device, w->approximate ? " approximate" : "");
+}
+
+/* ---- buckets --------------------------------------------------------------------------------- */
+
+/* Bytes of the plan of a bucket. */
+static int price(ht_engine *e, uint32_t rows, uint64_t *bytes, ht_err *err)
+{
+    const api__unit *u = e->whole->unit;
+    ht_bucket b;
+    ht_footprint fp = {0};
+    api__bucket(e, API_PREFILL, rows, 1, &b);
+    b.rows = (uint16_t)rows;
+    if (u->be->footprint)
+        HT_TRY(u->be->footprint(u->dev, e->model, e->tape, e->n_tape, &b, &fp, err));
+    *bytes = fp.scratch;
+    return 0;
+}
+
+/* Compiled plans share nothing, so each bucket costs the model's weights again. In the order in which
+ * they are worth it: the most usual prompts, the longest, then the shorter ones, which a larger bucket
+ * could take too. */
+static void admit(struct api__whole *w, uint64_t budget)
+{
+    uint64_t sum = 0;
+    for (size_t k = 0; k < w->n; k++) {
+        /* 512 2048 128 32 for four: the second largest, the largest, then downwards. */
+        const size_t i = w->n < 2 ? k : k == 0 ? w->n - 2 : k == 1 ? w->n - 1 : w->n - 1 - k;
+        w->taken[i] = sum + w->bytes[i] <= budget;
+        if (w->taken[i]) sum += w->bytes[i];
+    }
+}
+
+int api__whole_open(ht_engine *e, ht_err *err)
+{
+    struct api__whole *w = e->whole;
+    const api__phase *p = &e->phase[API_PREFILL];
+    if (!api__is_whole(p)) return 0;
+    const uint64_t avail = ht_mem_available();
+    const ht_backend *be = p->unit->be;
+    w->unit = p->unit;
+    memcpy(w->base, e->phase, sizeof w->base);
+    w->fallback = e->phase[API_DECODE];
+    w->fallback.forced = false;
+    uint64_t least = UINT64_MAX;
+    for (w->n = 0; w->n < MOST && be->buckets[w->n]; w->n++) {
+        w->rows[w->n] = be->buckets[w->n];
+        HT_TRY(price(e, w->rows[w->n], &w->bytes[w->n], err));
+        if (w->bytes[w->n] < least) least = w->bytes[w->n];
+    }
+    const uint64_t budget = w->memory ? w->memory : avail ? avail / 2 : UINT64_MAX;
+    admit(w, budget);
+    for (size_t i = 0; i < w->n; i++)
+        if (w->taken[i]) return 0;
+    return HT_FAIL(err, HT_ENOMEM,
+                   "engine %s needs %llu MiB for its smallest bucket and may take %llu; raise "
+                   "memory= in --graph, or use another engine",
+                   be->name, (unsigned long long)(least >> 20), (unsigned long long)(budget >> 20));
+}
+
+uint32_t api__whole_rows(const ht_engine *e, uint32_t n)
+{
+    const struct api__whole *w = e->whole;
+    for (size_t i = 0; i < w->n; i++)
+        if (w->taken[i] && w->rows[i] >= n && w->rows[i] <= e->ctx) return w->rows[i];
+    return 0;
+}
+
+uint32_t api__whole_most(const ht_engine *e)
+{
+    const struct api__whole *w = e->whole;
+    uint32_t most = 0;
+    for (size_t i = 0; i < w->n; i++)
+        if (w->taken[i] && w->rows[i] > most) most = w->rows[i];
+    return most;
+}
+
+uint64_t api__whole_extra(const ht_engine *e)
+{
+    const struct api__whole *w = e->whole;
+    uint64_t sum = 0, most = 0;
+    for (size_t i = 0; i < w->n; i++) {
+        if (!w->taken[i] || w->rows[i] > e->ctx) continue;
+        sum += w->bytes[i];
+        if (w->bytes[i] > most) most = w->bytes[i];
+    }
+    return sum - most;
+}
+
+/* ---- cold start ------------------------------------------------------------------------------ */
+
+static void *make(void *arg)
+{
+    struct api__whole *w = arg;
+    w->rc = api__plan_encode(w->e, w->making, &w->err);
+    atomic_store(&w->done, true);
+    return NULL;
+}
+
+static void finish(struct api__whole *w)
+{
+    if (!w->running) return;
+    (void)pthread_join(w->thread, NULL);
+    w->running = false;
+    w->making = NULL;
+}
+
+/* Is the plan of these rows there? Else one is being made, by this call or an earlier one. */
+static int cold_ready(ht_engine *e, uint32_t rows, uint32_t want, bool *ready, ht_err *err)
+{
+    struct api__whole *w = e->whole;
+    api__plan *p = NULL;
+    *ready = false;
+    if (w->running && !atomic_load(&w->done)) return 0;
+    if (w->running) {
+        finish(w);
+        if (w->rc) {
+            if (err) *err = w->err;
+            return w->rc;
+        }
+    }
+    HT_TRY(api__plan_describe(e, API_PREFILL, rows, want, &p, err));
+    if (p->plan) {
+        *ready = true;
+        return 0;
+    }
+    w->making = p;
+    atomic_store(&w->done, false);
+    if (pthread_create(&w->thread, NULL, make, w))
+        return HT_FAIL(err, HT_ENOMEM, "no thread for compiling a graph");
+    w->running = true;
+    return 0;
+}
+
+void api__whole_close(ht_engine *e)
+{
+    if (e->whole) finish(e->whole);
+}
+
+/* ---- a prompt -------------------------------------------------------------------------------- */
+
+static void fall_back(ht_engine *e, const char *reason, bool cold)
+{
+    e->phase[API_PREFILL] = e->whole->fallback;
+    e->phase[API_PREFILL].whole = reason;
+    e->phase[API_PREFILL].whole_engine = e->whole->unit->be->name;
+    (void)snprintf(e->phase[API_PREFILL].whole_why, sizeof e->whole->why, "%s", e->whole->why);
+    e->phase[API_PREFILL].cold = cold;
+}
+
+void api__whole_reset(ht_engine *e)
+{
+    if (e->whole->unit && !e->route) memcpy(e->phase, e->whole->base, sizeof e->phase);
+}
+
+int api__whole_choose(ht_engine *e, uint32_t n, uint32_t want, ht_err *err)
+{
+    struct api__whole *w = e->whole;
+    const api__plan *plan = NULL;
+    ht_err why = {0};
+    bool ready = true;
+    api__whole_reset(e);
+    if (!api__is_whole(&e->phase[API_PREFILL])) return 0;
+    const uint32_t rows = api__whole_rows(e, n);
+    size_t at = 0;
+    while (at < w->n && w->rows[at] != rows) at++;
+    w->why[0] = 0;
+    if (!rows) {
+        if (w->strict)
+            return HT_FAIL(err, HT_EUNSUPPORTED,
+                           "engine %s has no bucket for a prompt of %u tokens at context %u, and "
+                           "strict forbids another engine",
+                           w->unit->be->name, n, e->ctx);
+        fall_back(e, "BUCKET", false);
+        return 0;
+    }
+    e->phase[API_PREFILL].ubatch = rows;
+    int rc = w->failed[at] && !w->strict ? HT_EDEVICE : 0;
+    if (rc) (void)HT_FAIL(&why, rc, "failed before in this process");
+    if (!rc && w->cold) rc = cold_ready(e, rows, want, &ready, &why);
+    if (!rc && ready) rc = api__plan_get(e, API_PREFILL, rows, want, &plan, &why);
+    if (!rc && !ready) fall_back(e, "COMPILING", true);
+    if (!rc) return 0;
+    if (w->strict || rc == HT_ECANCELLED) {
+        if (err) *err = why;
+        return rc;
+    }
+    w->failed[at] = true;
+    (void)snprintf(w->why, sizeof w->why, "%.150s", why.msg);
+    fall_back(e, "ENGINE_FAILED", false);
+    return 0;
+}
+
+bool api__whole_retry(ht_session *s, int rc, const ht_err *why)
+{
+    ht_engine *e = s->e;
+    struct api__whole *w = e->whole;
+    if (!api__is_whole(&s->rec.phase[API_PREFILL]) || s->rec.phase[API_PREFILL].entry) return false;
+    if (w->strict) return false;
+    memcpy(e->phase, s->rec.phase, sizeof e->phase);
+    (void)snprintf(w->why, sizeof w->why, "%.150s", why->msg);
+    fall_back(e, rc == HT_EUNSUPPORTED || rc == HT_EFULL ? "PAGES" : "ENGINE_FAILED", false);
+    return true;
+}
+
+/* ---- what is said of it ---------------------------------------------------------------------- */
+
+bool api__whole_write(ht_jw *w, const api__phase *p)
+{
+    if (!p->whole) return false;
+    ht_jw_kstr(w, "decision", p->cold ? "coldStart" : "reference");
+    ht_jw_kstr(w, "reason", p->whole);
+    ht_jw_kstr(w, "insteadOf", p->whole_engine);
+    if (p->whole_why[0]) ht_jw_kstr(w, "why", p->whole_why);
+    return true;
+}
+
+void api__whole_info(ht_jw *j, const ht_engine *e)
+{
+    const struct api__whole *w = e->whole;
+    if (!w->unit) return;
+    ht_jw_key(j, "wholePrompt");
+    ht_jw_obj(j);
+    ht_jw_kstr(j, "engine", w->unit->be->name);
+    ht_jw_kbool(j, "strict", w->strict);
+    ht_jw_kbool(j, "coldStart", w->cold);
+    ht_jw_kbool(j, "approximate", w->approximate);
+    ht_jw_kuint(j, "budgetBytes", w->memory);
+    ht_jw_key(j, "buckets");
+    ht_jw_arr(j);
+    for (size_t i = 0; i < w->n; i++) {
+        ht_jw_obj(j);
+        ht_jw_kuint(j, "rows", w->rows[i]);
+        ht_jw_kuint(j, "planBytes", w->bytes[i]);
+        ht_jw_kbool(j, "admitted", w->taken[i]);
+        ht_jw_end(j, '}');
+    }
+    ht_jw_end(j, ']');
+    ht_jw_end(j, '}');
+}

@@ -1,0 +1,508 @@
+/* graph.c - the compiled-graph engine's refusals and faults: each has its own error, and none of
+ * them changes a number. A table of calls stands between engine and library, so that a test can let
+ * one of them fail or lie. */
+#include "backend/graph/graph.h"
+#include "core/map.h"
+#include "format/file.h"
+#include "test.h"
+
+#include <glob.h>
+#include <unistd.h>
+
+extern const ht_backend ht_backend_graph;
+static const char *const tale = "models/tale-9m-f16.gguf";
+static ov_api real;               /* the library's own calls */
+static const char *lie_key, *lie; /* property that is answered otherwise */
+
+typedef struct {
+    ht_file *file;
+    ht_model *model;
+    ht_dev *dev;
+    ht_kv kv;
+    uint8_t *mem;
+    size_t bytes;
+    ht_stage *tape;
+    size_t n_tape;
+    ht_plan *plan;
+} world;
+
+/* The library's calls, or a skip. */
+static ov_api calls(void)
+{
+    ht_err e = {0};
+    char path[1024];
+    ov_api api;
+    if (graph__ov_load(&api, NULL, path, sizeof path, &e)) T_SKIP("%s", e.msg);
+    real = api;
+    return api;
+}
+
+enum { PAGES = 8 };
+static void open_model(world *w, const char *path)
+{
+    ht_err e = {0};
+    memset(w, 0, sizeof *w);
+    T_OK(ht_file_open(&w->file, path, NULL, &e), e);
+    T_OK(ht_model_open(&w->model, w->file, NULL, NULL, &e), e);
+    const ht_spec *s = &w->model->spec;
+    ht_kv *kv = &w->kv;
+    *kv = (ht_kv){.n_layers = s->n_layers, .n_kv_heads = s->n_kv_heads, .head_dim = s->head_dim};
+    kv->n_pages[HT_KV_FULL] = PAGES;
+    kv->layer_class = calloc(s->n_layers, 1);
+    kv->type = calloc(s->n_layers, sizeof *kv->type);
+    kv->page_bytes = calloc(s->n_layers, sizeof *kv->page_bytes);
+    kv->plane = calloc(s->n_layers, sizeof *kv->plane);
+    const size_t page = ht_kv_page_bytes(HT_KV_F16, s->n_kv_heads, s->head_dim);
+    w->bytes = 2 * (size_t)s->n_layers * PAGES * page;
+    w->mem = ht_page_alloc(w->bytes);
+    for (uint32_t i = 0; i < s->n_layers; i++)
+        for (int v = 0; v < 2; v++) {
+            kv->type[i][v] = HT_KV_F16;
+            kv->page_bytes[i][v] = page;
+            kv->plane[i][v] = w->mem + (2 * i + (uint32_t)v) * PAGES * page;
+        }
+    w->n_tape = ht_tape(w->model, NULL, 0);
+    w->tape = calloc(w->n_tape, sizeof *w->tape);
+    (void)ht_tape(w->model, w->tape, w->n_tape);
+}
+
+static void close_model(world *w)
+{
+    if (w->plan) graph__plan_free(w->plan);
+    if (w->dev) ht_backend_graph.close(w->dev);
+    ht_page_free(w->mem, w->bytes);
+    free(w->kv.layer_class);
+    free(w->kv.type);
+    free(w->kv.page_bytes);
+    free(w->kv.plane);
+    free(w->tape);
+    ht_model_free(w->model);
+    ht_file_close(w->file);
+}
+
+static ht_bucket bucket(uint16_t rows)
+{
+    return (ht_bucket){.rows = rows,
+                       .seqs = 1,
+                       .want = 1,
+                       .steps = 1,
+                       .ctx = 256,
+                       .kv_fmt = HT_KV_F16 | HT_KV_F16 << 8};
+}
+
+static int make_plan(world *w, uint16_t rows, ht_err *e)
+{
+    const ht_bucket b = bucket(rows);
+    ht_cut cut[1];
+    if (!ht_cover(&ht_backend_graph, w->dev, w->model, w->tape, w->n_tape, &b, NULL, NULL, cut, e))
+        return e->code;
+    return graph__plan(&w->plan, w->dev, &w->kv, w->tape, cut, 1, &b, e);
+}
+
+/* n tokens through the plan, from page `page0` on in this order of pages. */
+static int run(world *w, uint32_t n, const uint32_t page[PAGES], const float **logits, ht_err *e)
+{
+    int32_t id[64], pos[64];
+    uint16_t seq[64] = {0};
+    const uint32_t want = n - 1;
+    for (uint32_t i = 0; i < n; i++) {
+        id[i] = (int32_t)(7 * i % 500 + 3);
+        pos[i] = (int32_t)i;
+    }
+    const ht_batch b = {.rows = n,
+                        .seqs = 1,
+                        .n_want = 1,
+                        .token = id,
+                        .pos = pos,
+                        .seq = seq,
+                        .page = {page, NULL},
+                        .want = &want};
+    int rc = graph__run(w->plan, &b, e);
+    return rc ? rc : graph__wait(w->plan, logits, e);
+}
+static const uint32_t in_order[PAGES] = {0, 1, 2, 3, 4, 5, 6, 7};
+
+/* ---- the library ----------------------------------------------------------------------------- */
+
+T_CASE(library, absent)
+{
+    ht_err e = {0};
+    ht_dev *dev;
+    T_ERR(ht_backend_graph.open(&dev, "openvino=none", &e), HT_EUNSUPPORTED, e, "no OpenVINO");
+    T_CHECK(strstr(e.msg, "make graph-runtime"), "the message says what to do: %s", e.msg);
+    T_ERR(ht_backend_graph.open(&dev, "openvino=/nowhere/libopenvino_c.so", &e), HT_EUNSUPPORTED, e,
+          "no OpenVINO");
+    T_CHECK(dev == NULL, "nothing is handed out");
+}
+
+T_CASE(library, another)
+{
+    ht_err e = {0};
+    ht_dev *dev;
+    T_ERR(ht_backend_graph.open(&dev, "openvino=libm.so.6", &e), HT_EUNSUPPORTED, e,
+          "has no ov_get_openvino_version");
+}
+
+static int old_version(ov_version *v)
+{
+    const int rc = real.version(v);
+    v->build = "2024.6.0-17404-abc";
+    return rc;
+}
+static void keep_version(ov_version *v)
+{
+    (void)v; /* a literal above; the copy is lost to the test */
+}
+T_CASE(library, wrong_version)
+{
+    ht_err e = {0};
+    ht_dev *dev;
+    ov_api api = calls();
+    api.version = old_version;
+    api.version_free = keep_version;
+    T_ERR(graph__open_api(&dev, &api, "x", "", &e), HT_EUNSUPPORTED, e, "2024.6.0");
+}
+
+static int odd_bytes(const ov_tensor *t, size_t *n)
+{
+    const int rc = real.tensor_bytes(t, n);
+    *n += 1;
+    return rc;
+}
+T_CASE(library, other_numbers_of_types)
+{
+    ht_err e = {0};
+    ht_dev *dev;
+    ov_api api = calls();
+    api.tensor_bytes = odd_bytes;
+    T_ERR(graph__open_api(&dev, &api, "x", "", &e), HT_EUNSUPPORTED, e, "element types");
+}
+
+T_CASE(device, unknown)
+{
+    ht_err e = {0};
+    ht_dev *dev;
+    ov_api api = calls();
+    T_ERR(graph__open_api(&dev, &api, "x", "device=QPU,approximate=1", &e), HT_EUNSUPPORTED, e,
+          "no device QPU here; it has: CPU");
+}
+
+/* AUTO and HETERO compute where and in what they like: never without being asked for by name. */
+T_CASE(device, auto_undeclared)
+{
+    static const char *const opts[] = {"device=AUTO", "device=HETERO:CPU", "device=AUTO:CPU"};
+    ht_err e = {0};
+    ht_dev *dev;
+    (void)calls();
+    for (size_t i = 0; i < sizeof opts / sizeof *opts; i++)
+        T_ERR(ht_backend_graph.open(&dev, opts[i], &e), HT_EUNSUPPORTED, e, "approximate=1");
+}
+
+T_CASE_SECONDS(device, auto_declared, 60)
+{
+    ht_err e = {0};
+    world w;
+    const float *l;
+    char json[1024];
+    (void)calls();
+    open_model(&w, tale);
+    T_OK(ht_backend_graph.open(&w.dev, "device=AUTO,approximate=1,threads=2", &e), e);
+    w.dev->model = w.model;
+    T_OK(make_plan(&w, 32, &e), e);
+    T_OK(run(&w, 20, in_order, &l, &e), e);
+    T_EQ_INT(graph__plan_describe(w.plan, json, sizeof json), 0);
+    T_CHECK(strstr(json, "\"executionDevices\":\"(CPU)\"") || strstr(json, "CPU"),
+            "the facts name the device: %s", json);
+    close_model(&w);
+}
+
+/* ---- compiling ------------------------------------------------------------------------------- */
+
+static int fail_compile(ov_core *c, const ov_model *m, const char *d, size_t n, const ov_prop *p,
+                        ov_compiled **out)
+{
+    (void)c, (void)m, (void)d, (void)n, (void)p, (void)out;
+    return -1;
+}
+static const char *out_of_memory(void)
+{
+    return "Exception from src/inference: std::bad_alloc";
+}
+static void keep_text(const char *t)
+{
+    (void)t;
+}
+
+T_CASE(compile, fails)
+{
+    ht_err e = {0};
+    world w;
+    ov_api api = calls();
+    api.compile = fail_compile;
+    open_model(&w, tale);
+    T_OK(graph__open_api(&w.dev, &api, "x", "threads=2", &e), e);
+    w.dev->model = w.model;
+    T_ERR(make_plan(&w, 32, &e), HT_EDEVICE, e, "compiling 32 rows for CPU");
+    T_CHECK(w.plan == NULL, "no plan is handed out");
+    w.dev->api.last_error = out_of_memory;
+    w.dev->api.text_free = keep_text;
+    T_ERR(make_plan(&w, 32, &e), HT_ENOMEM, e, "bad_alloc");
+    close_model(&w);
+}
+
+static int lying_prop(const ov_compiled *c, const char *key, char **out)
+{
+    const int rc = real.get_prop(c, key, out);
+    if (rc == OV_OK && lie_key && !strcmp(key, lie_key)) {
+        real.text_free(*out);
+        *out = (char *)(uintptr_t)lie;
+    }
+    return rc;
+}
+static void free_unless_lie(const char *t)
+{
+    if (t != lie) real.text_free(t);
+}
+static void told(const char *key, const char *value, const char *text)
+{
+    ht_err e = {0};
+    world w;
+    ov_api api = calls();
+    api.get_prop = lying_prop;
+    api.text_free = free_unless_lie;
+    lie_key = key;
+    lie = value;
+    open_model(&w, tale);
+    T_OK(graph__open_api(&w.dev, &api, "x", "threads=2", &e), e);
+    w.dev->model = w.model;
+    T_ERR(make_plan(&w, 32, &e), HT_EDEVICE, e, text);
+    close_model(&w);
+}
+T_CASE(compile, for_another_device)
+{
+    told("EXECUTION_DEVICES", "GPU.0", "compiled for \"GPU.0\"");
+}
+T_CASE(compile, in_another_precision)
+{
+    told("INFERENCE_PRECISION_HINT", "bf16", "asked for precision f32, compiled with \"bf16\"");
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+static int elsewhere(const ov_tensor *t, void **at)
+{
+    const int rc = real.tensor_data(t, at);
+    *at = (char *)*at + 64;
+    return rc;
+}
+T_CASE(run, output_not_in_place)
+{
+    ht_err e = {0};
+    world w;
+    ov_api api = calls();
+    open_model(&w, tale);
+    T_OK(graph__open_api(&w.dev, &api, "x", "threads=2", &e), e);
+    w.dev->model = w.model;
+    T_OK(make_plan(&w, 32, &e), e);
+    w.dev->api.tensor_data = elsewhere;
+    const float *l;
+    T_ERR(run(&w, 5, in_order, &l, &e), HT_EDEVICE, e, "would not be written where the pages are");
+    w.dev->api.tensor_data = real.tensor_data;
+    T_OK(run(&w, 5, in_order, &l, &e), e);
+    close_model(&w);
+}
+
+static int low_profile(const ov_request *r, ov_nodes *n)
+{
+    const int rc = real.profile(r, n);
+    for (size_t i = 0; i < n->n; i++)
+        if (strstr(n->node[i].node_type, "FullyConnected"))
+            n->node[i].exec_type = "brgemm_avx512_amx_bf16";
+    return rc;
+}
+static void leak_nodes(ov_nodes *n)
+{
+    (void)n; /* holds literals of the test now */
+}
+T_CASE(run, ran_below_f32)
+{
+    ht_err e = {0};
+    world w;
+    ov_api api = calls();
+    api.profile = low_profile;
+    api.nodes_free = leak_nodes;
+    open_model(&w, tale);
+    T_OK(graph__open_api(&w.dev, &api, "x", "threads=2", &e), e);
+    w.dev->model = w.model;
+    T_OK(make_plan(&w, 32, &e), e);
+    const float *l;
+    T_ERR(run(&w, 5, in_order, &l, &e), HT_EDEVICE, e, "ran below f32");
+    T_CHECK(l == NULL, "no logits are handed out");
+    close_model(&w);
+}
+
+T_CASE(run, what_it_refuses)
+{
+    ht_err e = {0};
+    world w;
+    const float *l;
+    ov_api api = calls();
+    open_model(&w, tale);
+    T_OK(graph__open_api(&w.dev, &api, "x", "threads=2", &e), e);
+    w.dev->model = w.model;
+    T_OK(make_plan(&w, 128, &e), e);
+    static const uint32_t gap[PAGES] = {0, 1, 3, 4};
+    static const uint32_t late[PAGES] = {6, 7, 8, 9};
+    T_ERR(run(&w, 5, gap, &l, &e), HT_EUNSUPPORTED, e, "not one run (entry 2)");
+    T_ERR(run(&w, 5, late, &l, &e), HT_EUNSUPPORTED, e, "not one run");
+    T_ERR(graph__wait(w.plan, &l, &e), HT_EARG, e, "wait without run");
+    int32_t id[2] = {1, 2}, pos[2] = {4, 5};
+    uint16_t seq[2] = {0, 0};
+    const ht_batch b = {
+        .rows = 2, .seqs = 1, .token = id, .pos = pos, .seq = seq, .page = {in_order, NULL}};
+    T_ERR(graph__run(w.plan, &b, &e), HT_EUNSUPPORTED, e, "from position 0 on");
+    T_OK(run(&w, 5, in_order, &l, &e), e);
+    close_model(&w);
+}
+
+/* What covers() says of other work. */
+T_CASE(span, refusals)
+{
+    world w;
+    ht_err e = {0};
+    ov_api api = calls();
+    open_model(&w, tale);
+    T_OK(graph__open_api(&w.dev, &api, "x", "threads=2", &e), e);
+    w.dev->model = w.model;
+    const ht_span *whole = graph__spans[0];
+    const struct {
+        const char *what;
+        ht_bucket b;
+        size_t n;
+    } is[] = {
+        {"a bucket", bucket(32), w.n_tape},
+        {"another number of rows", bucket(64), 0},
+        {"one row", bucket(1), 0},
+        {"a context below its rows", bucket(512), 0},
+    };
+    for (size_t i = 0; i < sizeof is / sizeof *is; i++)
+        T_EQ_INT(whole->covers(w.dev, w.model, w.tape, w.n_tape, &is[i].b), is[i].n);
+    ht_bucket b = bucket(128);
+    b.past = 128;
+    T_EQ_INT(whole->covers(w.dev, w.model, w.tape, w.n_tape, &b), 0);
+    b = bucket(128);
+    b.seqs = 2;
+    T_EQ_INT(whole->covers(w.dev, w.model, w.tape, w.n_tape, &b), 0);
+    b = bucket(128);
+    b.flags = HT_WANT_MASS;
+    T_EQ_INT(whole->covers(w.dev, w.model, w.tape, w.n_tape, &b), 0);
+    b = bucket(128);
+    b.act = HT_ACT_Q8;
+    T_EQ_INT(whole->covers(w.dev, w.model, w.tape, w.n_tape, &b), w.dev->vnni ? w.n_tape : 0);
+    b = bucket(128);
+    T_EQ_INT(whole->covers(w.dev, w.model, w.tape, w.n_tape - 1, &b), 0);
+    T_EQ_INT(whole->covers(w.dev, w.model, w.tape + 1, w.n_tape - 1, &b), 0);
+    T_EQ_INT(graph__spans[1]->covers(w.dev, w.model, w.tape + 1, w.n_tape - 1, &b), 0);
+    close_model(&w);
+}
+
+T_CASE(run, cancel_before_and_between)
+{
+    ht_err e = {0};
+    world w;
+    const float *l;
+    ov_api api = calls();
+    open_model(&w, tale);
+    T_OK(graph__open_api(&w.dev, &api, "x", "threads=2", &e), e);
+    w.dev->model = w.model;
+    T_OK(make_plan(&w, 32, &e), e);
+    T_EQ_INT(graph__cancel(w.plan), 0);
+    T_ERR(run(&w, 20, in_order, &l, &e), HT_ECANCELLED, e, "cancelled");
+    T_OK(run(&w, 20, in_order, &l, &e), e); /* one run uses a cancel up */
+    close_model(&w);
+}
+
+/* ---- the folder of compiled models ----------------------------------------------------------- */
+
+static char folder[64];
+static size_t count(const char *suffix, char *path, size_t cap)
+{
+    char pattern[100];
+    glob_t g;
+    (void)snprintf(pattern, sizeof pattern, "%s/*%s", folder, suffix);
+    if (glob(pattern, 0, NULL, &g) != 0) return 0;
+    const size_t n = g.gl_pathc;
+    (void)snprintf(path, cap, "%s", g.gl_pathv[0]);
+    globfree(&g);
+    return n;
+}
+
+static void cached_run(const char *extra, bool expect_hit, float *logits)
+{
+    ht_err e = {0};
+    world w;
+    const float *l;
+    char opts[200];
+    ov_api api = calls();
+    open_model(&w, tale);
+    (void)snprintf(opts, sizeof opts, "threads=2,cache=%s%s", folder, extra);
+    T_OK(graph__open_api(&w.dev, &api, "x", opts, &e), e);
+    w.dev->model = w.model;
+    T_OK(make_plan(&w, 32, &e), e);
+    T_EQ_INT(w.plan->facts.cached, expect_hit);
+    T_OK(run(&w, 20, in_order, &l, &e), e);
+    memcpy(logits, l, w.model->spec.vocab * sizeof *l);
+    close_model(&w);
+}
+
+static void harm(const char *path, long at)
+{
+    FILE *f = fopen(path, "r+b");
+    T_CHECK(f, "%s opens", path);
+    T_EQ_INT(fseek(f, at, at < 0 ? SEEK_END : SEEK_SET), 0);
+    const int c = fgetc(f);
+    T_EQ_INT(fseek(f, -1, SEEK_CUR), 0);
+    T_TRUE(fputc(c ^ 0x40, f) != EOF);
+    T_EQ_INT(fclose(f), 0);
+}
+
+/* Compiled once, then imported with equal bits; anything that is not what was written, or was
+ * written for something else, is compiled again. */
+T_CASE_SECONDS(cache, hit_miss_and_damage, 240)
+{
+    static float first[65536], other[65536];
+    char path[200], side[200];
+    (void)snprintf(folder, sizeof folder, "/tmp/hetero-graph-XXXXXX");
+    T_CHECK(mkdtemp(folder), "a folder");
+    cached_run("", false, first);
+    T_EQ_INT(count(".blob", path, sizeof path), 1);
+    T_EQ_INT(count(".sha256", side, sizeof side), 1);
+    T_EQ_INT(count(".part", path, sizeof path), 0);
+    (void)count(".blob", path, sizeof path);
+    cached_run("", true, other);
+    T_EQ_MEM(other, first, sizeof first);
+
+    harm(path, 200000); /* a weight: the library itself would not notice */
+    cached_run("", false, other);
+    T_EQ_MEM(other, first, sizeof first);
+    cached_run("", true, other);
+    T_EQ_INT(truncate(path, 1000), 0);
+    cached_run("", false, other);
+    T_EQ_MEM(other, first, sizeof first);
+    T_EQ_INT(unlink(side), 0);
+    cached_run("", false, other);
+    cached_run(",weights=view", false, other); /* other properties: another file */
+    T_EQ_INT(count(".blob", path, sizeof path), 2);
+    for (size_t i = 0; i < 2; i++)
+        for (const char *s = ".blob"; s; s = !strcmp(s, ".blob") ? ".sha256" : NULL)
+            if (count(s, path, sizeof path)) (void)unlink(path);
+    (void)rmdir(folder);
+}
+
+/* A folder that cannot be written is no error: the next start compiles again. */
+T_CASE_SECONDS(cache, unwritable, 60)
+{
+    static float logits[65536];
+    (void)snprintf(folder, sizeof folder, "/proc/hetero-nowhere");
+    cached_run("", false, logits);
+}
