@@ -338,8 +338,10 @@ bool serve__set_jobs(serve__req *r, int32_t *const *ids, const size_t *n, size_t
                               "the prompt has no token; this model needs at least one");
         if (n[p] >= s->ctx) {
             serve__bad(f, 400, "context_length_exceeded", r->is_chat ? "messages" : "prompt",
-                       "the prompt has %zu tokens and the context %u positions, one of which the "
-                       "answer needs; shorten it or start the server with a larger --ctx",
+                       /* The words by which clients know this case, and both numbers. */
+                       "the prompt is too long: %zu tokens, and this model's maximum context "
+                       "length is %u here, one of which the answer needs; shorten it or start the "
+                       "server with a larger --ctx",
                        n[p], s->ctx);
             f->n_prompt = (uint32_t)(n[p] < UINT32_MAX ? n[p] : UINT32_MAX);
             f->n_ctx = s->ctx;

@@ -24,7 +24,7 @@ def create(client, s):
     stop = text[len(text) // 2:len(text) // 2 + 3]
     cut = client.messages.create(model=s.model, messages=USER, max_tokens=24, stop_sequences=[stop], extra_body=COLD)
     check(cut.stop_reason == 'stop_sequence' and cut.stop_sequence == stop, 'create: stop_sequence', str(cut))
-    sys_ = client.messages.create(model=s.model, messages=USER, max_tokens=4, system=[{'type': 'text', 'text': 'Be kind.'}])
+    sys_ = client.messages.create(model=s.model, messages=USER, max_tokens=4, system=[{'type': 'text', 'text': 'Be kind. ' * 30}])
     check(sys_.usage.input_tokens > r.usage.input_tokens, 'create: system counts', str(sys_.usage))
     n = client.messages.count_tokens(model=s.model, messages=USER)
     check(n.input_tokens == r.usage.input_tokens + (r.usage.cache_read_input_tokens or 0), 'count_tokens: as in usage',
