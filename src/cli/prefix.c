@@ -10,7 +10,7 @@
 void cli__prefix_params(const cli__ctx *c, ht_engine_params *p)
 {
     const enum ht_cmd cmd = ht_opts_cmd(c->o);
-    if (cmd != HT_CMD_RUN && cmd != HT_CMD_CHAT) return;
+    if (cmd != HT_CMD_RUN && cmd != HT_CMD_CHAT && cmd != HT_CMD_SERVE) return;
     p->prefix_dir = ht_opt_str(c->o, HT_OPT_PREFIX_CACHE);
     p->prefix_dir_bytes = (uint64_t)ht_opt_int(c->o, HT_OPT_PREFIX_CACHE_SIZE) * MIB;
 }

@@ -94,6 +94,7 @@ int cli__serve(cli__ctx *c, ht_err *e)
     HT_TRY(cli__model(c, true, e));
     if (c->is_default_model) cli__say(c, CLI_INFO, "model: %s (the default)", c->model);
     cli__engine_params(c, 0, &p.engine);
+    p.engine.prefix_bytes = (uint64_t)ht_opt_int(c->o, HT_OPT_CACHE_RAM) << 20;
     p.engine.kv_positions = (uint64_t)ht_opt_int(c->o, HT_OPT_KV_POSITIONS);
     p.kwargs = ht_opt_str(c->o, HT_OPT_KWARGS);
     p.log = log_line;

@@ -11,7 +11,8 @@ enum {
         C(KV_PROBE),
     C_MODEL = C_ENGINE | C(INSPECT) | C(TOKENIZE) | C(TEMPLATE),
     C_PRE = C_ENGINE | C(TOKENIZE) | C(PACK),
-    C_STORE = C(KEYS) | C(VERIFY) | C(PROMOTE) | C(REVOKE) | C(ROUTES) | C(KV_PROBE) | C_SAMPLE,
+    C_STORE = C(KEYS) | C(VERIFY) | C(PROMOTE) | C(REVOKE) | C(ROUTES) | C(RECEIPTS) | C(EXPLAIN) |
+              C(KV_PROBE) | C_SAMPLE,
     C_SIGN = C(PROMOTE) | C(REVOKE) | C(ROUTES),
     C_ALL = (1u << HT_CMDS) - 1
 };
@@ -124,7 +125,7 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
     [HT_OPT_SIGN] = STR(INPUT, 0, C(SIM), "--sign", "KEY", NULL,
         "write -o as an envelope signed with this private key, which must have the role simulate "
         "and no other"),
-    [HT_OPT_TRUST] = STR(INPUT, 0, C(VERIFY) | C(SIM), "--trust", "FILE", NULL,
+    [HT_OPT_TRUST] = STR(INPUT, 0, C(VERIFY) | C(SIM) | C(RECEIPTS), "--trust", "FILE", NULL,
         "trust root: which key has which roles"),
     [HT_OPT_SERVER] = STR(INPUT, 0, C(COMPARE), "--server", "URL", NULL,
         "the foreign server, http://HOST:PORT"),
@@ -138,6 +139,9 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "prompt lengths in tokens"),
     [HT_OPT_SPACING] = INT(INPUT, 0, C(COMPARE), "--spacing-ms", "0", 0, 600000,
         "idle time before every request, sealed in the design"),
+    [HT_OPT_SELECTION] = STR(INPUT, 0, C(QUALIFY), "--selection", "BUNDLE", NULL,
+        "folder of the bundle that the candidate was chosen by: named in the design, and none of its "
+        "prompts may come again"),
     [HT_OPT_PAIRS] = INT(INPUT, 0, C(QUALIFY), "--pairs", "0", 0, 40,
         "pairs of slots, a multiple of 4 (default: what the policy asks for)"),
     [HT_OPT_REQUESTS] = INT(INPUT, 0, C(QUALIFY), "--requests", "1", 1, 1000,
@@ -161,6 +165,12 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "set the routes aside instead: a new bundle can bring them back"),
     [HT_OPT_RENEW] = FLAG(INPUT, 0, C(ROUTES), "--renew",
         "sign the same index again with a new date of expiry"),
+    [HT_OPT_LAST] = INT(INPUT, 0, C(RECEIPTS), "--last", "20", 0, 100000,
+        "how many of the last receipts to list"),
+    [HT_OPT_ROUTE] = FLAG(INPUT, 0, C(EXPLAIN), "--route",
+        "show what the planner would choose for a greedy request of -p tokens, and why not the rest"),
+    [HT_OPT_ROUTE_N] = INT(INPUT, 0, C(EXPLAIN), "-n --n-new", "16", 1, 1e9,
+        "new tokens of the request, with --route"),
     [HT_OPT_MAN] = FLAG(INPUT, 0, C(HELP), "--man",
         "print the manual page, of hetero or of COMMAND, as roff"),
     [HT_OPT_COMPLETION] = ENUM(INPUT, 0, C(HELP), "--completion", "SHELL", NULL, "bash|zsh|fish",
@@ -312,6 +322,8 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
     [HT_OPT_KV_POSITIONS] = INT(SERVE, 1, C(SERVE), "--kv-positions", "0", 0, 4294967295.0,
         "positions that all answers hold together; an answer starts when its upper bound fits (0: "
         "--parallel times --ctx)"),
+    [HT_OPT_CACHE_RAM] = INT(SERVE, 1, C(SERVE), "--cache-ram", "256", 0, 1e6,
+        "MiB for computed beginnings of prompts beside what the slots hold; 0: only those"),
     [HT_OPT_QUEUE] = INT(SERVE, 1, C(SERVE), "--queue", "512", 0, 1000000,
         "requests that may wait; more are refused with 429"),
     [HT_OPT_QUEUE_TIMEOUT] = INT(SERVE, 1, C(SERVE), "--queue-timeout", "600", 1, 86400,
@@ -332,9 +344,10 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
     [HT_OPT_IDLE_TIMEOUT] = INT(SERVE, 1, C(SERVE), "--timeout", "75", 1, 86400,
         "seconds after which a connection without a request, or whose client does not read, is "
         "closed"),
-    [HT_OPT_RECEIPTS] = STR(SERVE, 1, C(SERVE), "--receipts", "DIR", NULL,
-        "keep every answer's receipt in this log (default: the last 256, in memory)"),
-    [HT_OPT_RECEIPTS_KEY] = STR(SERVE, 1, C(SERVE), "--receipts-key", "FILE", NULL,
+    [HT_OPT_RECEIPTS] = STR(SERVE, 1, C(SERVE) | C_GEN | C(RECEIPTS), "--receipts", "DIR", NULL,
+        "keep every answer's receipt in this log (default: in the store where there is one; serve: "
+        "the last 256, in memory)"),
+    [HT_OPT_RECEIPTS_KEY] = STR(SERVE, 1, C(SERVE) | C_GEN, "--receipts-key", "FILE", NULL,
         "private key with the role receipt that signs the log"),
     [HT_OPT_NO_SLOTS] = FLAG(SERVE, 1, C(SERVE), "--no-slots", "do not answer /slots"),
     [HT_OPT_NO_METRICS] = FLAG(SERVE, 1, C(SERVE), "--no-metrics", "do not answer /metrics"),
@@ -426,7 +439,9 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
         EXAMPLES("hetero template models/tale-9m-f16.gguf --messages messages.json"), 0, 1},
     [HT_CMD_EXPLAIN] = {"explain", "[MODEL]", "show the plan of each phase: stages, kernels, bytes",
         "Prints the tape of stages, the spans (kernels) that cover it on the engine in force, and "
-        "for each span the bytes and operations it cannot do without.",
+        "for each span the bytes and operations it cannot do without. With --route: the routes of "
+        "the store for a request of -p and -n tokens, taken and rejected with their reasons, costs "
+        "as upper bounds against the reference's lower ones, hand-offs.",
         EXAMPLES("hetero explain", "hetero explain models/tale-9m-f16.gguf -p 128 -d 1024 --json"),
         0, 1},
     [HT_CMD_BENCH] = {"bench", "[MODEL]", "time prefill and decode",
@@ -569,6 +584,12 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
         EXAMPLES("hetero revoke BUNDLE-ID --reason 'wrong text seen' --key index.pem"), 1, 1},
     [HT_CMD_ROUTES] = {"routes", "", "list the admitted routes and what each check says", NULL,
         EXAMPLES("hetero routes --json", "hetero routes --renew --key index.pem"), 0, 0},
+    [HT_CMD_RECEIPTS] = {"receipts", "[NUMBER]", "check and list the receipts kept here",
+        "Every receipt of the log names the digest of the one before, and its end is signed in "
+        "batches: an edited, dropped, moved, repeated or cut off receipt is named, and the status "
+        "is 6. NUMBER shows one of them. A tail that is not signed yet is no fault and is said.",
+        EXAMPLES("hetero receipts", "hetero receipts 42 --json",
+                 "hetero receipts --receipts logs --trust trust.json"), 0, 1},
     [HT_CMD_PREFIX] = {"prefix", "ACTION [DIR]",
         "look after a folder of the prefix cache: list, check, prune",
         "list says what lies there, by model. check reads every page and verifies its digests. prune "

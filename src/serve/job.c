@@ -288,7 +288,8 @@ int serve__job_begin(serve__job *j, ht_err *err)
                              .speculation = guess ? &spec : NULL,
                              .constraint = j->matcher ? &j->constraint : NULL,
                              .n_top = r->logprobs ? r->n_top : 0,
-                             .hash_logits = r->hash_logits};
+                             .hash_logits = r->hash_logits,
+                             .no_prefix = !r->cache_prompt};
     if (!r->cache_prompt) HT_TRY(ht_session_truncate(t->session, 0, err));
     HT_TRY(ht_gen_new(&j->gen, t->session, j->ids, j->n_ids, &p, err));
     if (r->stream && !r->return_progress) open_stream(r);

@@ -125,6 +125,7 @@ int serve__load(serve__server *s, ht_err *err)
     HT_TRY(fingerprint(s, err));
     read_template(s);
     HT_TRY(make_slots(s, err));
+    ht_engine_pages(s->engine, &s->pages_total, &s->pages_free);
     if (!s->p.receipts) return 0;
     const ht_receipts_params p = {.dir = s->p.receipts, .key = s->p.receipts_key};
     return ht_receipts_open(&s->receipts, &p, err);

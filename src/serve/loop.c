@@ -171,6 +171,7 @@ static void leave(serve__server *s, serve__job *j)
     serve__slot *t = &s->slot[j->slot];
     serve__req *r = j->req;
     remember(s, t, j);
+    s->unsaved = s->p.engine.prefix_dir != NULL;
     ht_gen_free(j->gen);
     j->gen = NULL;
     pthread_mutex_lock(&s->mu);
@@ -240,6 +241,7 @@ static void count(serve__server *s, const ht_step_info *info, bool overlap, bool
 {
     pthread_mutex_lock(&s->mu);
     serve__metrics *m = &s->m;
+    ht_engine_pages(s->engine, &s->pages_total, &s->pages_free);
     m->passes += info->passes;
     m->busy_ns += info->ns;
     m->prompt_rows += info->prompt_rows;
@@ -346,6 +348,19 @@ static bool drained(serve__server *s)
     return !s->first && !s->n_running;
 }
 
+/* While nobody waits: pages of the prefix cache into their files, a few at a time. */
+static void save_some(serve__server *s)
+{
+    enum { AT_ONCE = 16 };
+    uint32_t left = 0;
+    ht_err err = {0};
+    if (ht_engine_prefix_save(s->engine, AT_ONCE, &left, &err)) {
+        serve__log(s, HT_SERVE_WARN, "prefix cache: %s; going on without new files", err.msg);
+        left = 0;
+    }
+    s->unsaved = left > 0;
+}
+
 /* One round: drop, admit, step. false: the end. */
 static bool round_of(serve__server *s)
 {
@@ -357,7 +372,7 @@ static bool round_of(serve__server *s)
     serve__req *dropped = serve__sweep(s, ht_now_ns(), &next);
     for (serve__job *j; n < 256 && (j = admit(s));) fresh[n++] = j;
     if (s->phase == PHASE_DRAINING && s->drain_until_ns < next) next = s->drain_until_ns;
-    if (!over && !dropped && !n && !s->n_running) doze(s, next);
+    if (!over && !dropped && !n && !s->n_running && !s->unsaved) doze(s, next);
     const bool busy = s->n_running > 0;
     pthread_mutex_unlock(&s->mu);
     while (dropped) {
@@ -370,6 +385,7 @@ static bool round_of(serve__server *s)
         step(s);
         settle(s);
     }
+    if (!busy && s->unsaved) save_some(s);
     return !over;
 }
 

@@ -250,6 +250,7 @@ static int block_signals(sigset_t *old, ht_err *err)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file at its limit is an error of that write */
     if (pthread_sigmask(SIG_BLOCK, &set, old))
         return HT_FAIL(err, HT_EIO, "cannot block signals: %s", strerror(errno));
     return signalfd(-1, &set, SFD_CLOEXEC);

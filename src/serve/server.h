@@ -189,6 +189,7 @@ struct serve__server {
     uint32_t pages_total, pages_free; /* as of the last step */
     uint64_t step_n;               /* engine thread: number of the step; whose turn it is */
     bool answers_turn;
+    bool unsaved;                  /* engine thread: pages of the prefix cache have no file yet */
     serve__cost cost;
     serve__metrics m;
     ht_receipts *receipts;         /* the log, or NULL; receipts_mu */
