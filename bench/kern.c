@@ -1,8 +1,8 @@
 /* kern.c - every kernel of the cpu engine alone: checked first, then timed; a kernel that was
  * not checked in this process is not timed. All threads work at once, between two barriers; the
- * best of many short windows counts, since neighbours on the machine only ever add time. Beside each figure its part of what this machine
- * does in the same run: memory bandwidth for kernels that stream weights, multiply-adds for
- * those that compute.
+ * best of many short windows counts, since neighbours on the machine only ever add time. Beside
+ * each figure its part of what this machine does in the same run: memory bandwidth for kernels
+ * that stream weights, multiply-adds for those that compute.
  *
  *     build/bench/kern [MIB of weights, default 192] [generic|avx2|avx512|best] [threads, 1] */
 #include "backend/cpu/kern.h"

@@ -2,6 +2,7 @@
  * for bit against generic C at every level, for lengths with and without tails, up to guard
  * pages. */
 #include "kern.h"
+#include "step/step.h"
 
 static const uint32_t lengths[] = {1, 5, 8, 15, 16, 17, 31, 64, 100, 256, 576, 1021};
 enum { N_LENGTHS = sizeof lengths / sizeof *lengths };
@@ -159,6 +160,40 @@ static void check_panels(const cpu_kern *k, int type, uint32_t hd, uint32_t n, u
     guard_free(&x), guard_free(&kv), guard_free(&panel);
 }
 
+/* Attention of a few pairs over n keys: chains of fused multiply-adds, over columns for a score and
+ * over keys for a value, to the bit; missing keys of the last 16 score 0. */
+static void check_few(const cpu_kern *k, uint32_t hd, uint32_t n, uint64_t *seed)
+{
+    const size_t ldq = hd + 3, ldp = HT_PAGE + 5;
+    if (!k->few_scores) return;
+    guarded x = random_floats(n * hd, 2.0f, seed), kv = guard_new((size_t)n * hd * 2);
+    guarded q = random_floats((uint32_t)ldq * CPU_FEW, 1.0f, seed);
+    guarded p = random_floats((uint32_t)ldp * CPU_FEW, 1.0f, seed);
+    guarded o = guard_new(ldq * CPU_FEW * sizeof(float)), s = guard_new(ldp * CPU_FEW * 4);
+    const uint16_t *rows = (const uint16_t *)(const void *)kv.p;
+    for (uint32_t j = 0; j < n; j++) k->kv_put[1](f(&x) + j * hd, hd, kv.p + (size_t)j * hd * 2);
+    for (uint32_t nq = 1; nq <= CPU_FEW; nq++) {
+        k->few_scores(rows, hd, n, f(&q), ldq, nq, f(&s), ldp, nq % 2 ? rows : NULL, NULL);
+        k->few_values(rows, hd, n / 2, f(&p), ldp, nq, f(&o), ldq, 0);
+        k->few_values(rows + n / 2 * hd, hd, n - n / 2, f(&p) + n / 2, ldp, nq, f(&o), ldq, 1);
+        for (uint32_t t = 0; t < nq; t++) {
+            for (uint32_t j = 0; j < (n + 15) / 16 * 16; j++) {
+                float want = 0;
+                for (uint32_t d = 0; d < hd && j < n; d++)
+                    want = fmaf(ht_f16_to_f32(rows[j * hd + d]), f(&q)[t * ldq + d], want);
+                T_TRUE(f(&s)[t * ldp + j] == want);
+            }
+            for (uint32_t d = 0; d < hd; d++) {
+                float want = 0;
+                for (uint32_t j = 0; j < n; j++)
+                    want = fmaf(ht_f16_to_f32(rows[j * hd + d]), f(&p)[t * ldp + j], want);
+                T_TRUE(f(&o)[t * ldq + d] == want);
+            }
+        }
+    }
+    guard_free(&x), guard_free(&kv), guard_free(&q), guard_free(&p), guard_free(&o), guard_free(&s);
+}
+
 static void check_act_q8(const cpu_kern *k, uint32_t n, uint64_t *seed)
 {
     uint32_t groups = n / 32;
@@ -208,6 +243,7 @@ static void check_level(int lv)
         for (int j = 0; j < 8; j++) check_softmax(&k, &g, lengths[i], j % 2 ? 5.0f : 0.0f, &seed);
         for (int type = 0; type < 2; type++)
             check_panels(&k, type, lengths[i] < 300 ? lengths[i] : 128, 1 + lengths[i] % 32, &seed);
+        check_few(&k, 32 * (1 + lengths[i] % 8), 1 + lengths[i] * 7 % HT_PAGE, &seed);
     }
 }
 T_CASE(kern_elem, generic)

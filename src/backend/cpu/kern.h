@@ -28,6 +28,7 @@ enum { CPU_KC = 256,          /* columns of a chain                             
        CPU_LANES = 16,        /* rows of a tile                                                   */
        CPU_NT_ROWS = 6,       /* most tokens of `rows`                                            */
        CPU_NT_PANEL = 12,     /* most tokens of `panel` at any level; see nt_panel                */
+       CPU_FEW = 4,           /* most pairs of few_scores and few_values                          */
        CPU_GROUPS = 16 };     /* most groups in CPU_KC columns                                    */
 
 /* What a product reads of a token, by the type of its weights (cpu__form): the row itself, or the
@@ -98,6 +99,14 @@ typedef struct cpu_kern {
     void (*k_page[HT_KVTYPES])(const uint8_t *head, uint32_t hd, uint32_t first, float *panel);
     void (*v_page[HT_KVTYPES])(const uint8_t *head, uint32_t hd, uint32_t d0, uint32_t first,
                                uint32_t n, float *panel);
+    /* The same products for nq <= CPU_FEW pairs straight from n <= HT_PAGE rows of halves; NULL: by
+     * panels. hd a multiple of 32, at most CPU_KC. Scores: chains over hd, written up to the next
+     * multiple of 16 keys; next and values, unless NULL, are the rows that the caller will read
+     * afterwards. Values: o = chains over keys, with add continued from o. */
+    void (*few_scores)(const uint16_t *rows, uint32_t hd, uint32_t n, const float *q, size_t ldq,
+                       uint32_t nq, float *s, size_t lds, const void *next, const void *values);
+    void (*few_values)(const uint16_t *rows, uint32_t hd, uint32_t n, const float *p, size_t ldp,
+                       uint32_t nq, float *o, size_t ldo, int add);
     void (*kv_put[2])(const float *x, uint32_t n, void *out);            /* f32 -> stored type    */
     /* ht_act_q8 of one token into a cpu_q8 of n tokens (k a multiple of 32). */
     void (*act_q8)(const float *x, uint32_t k, uint32_t n, uint32_t t, int8_t *q, float *d,

@@ -26,5 +26,7 @@ void cpu__kern_avx2(cpu_kern *k)
     k->act_q8 = cpu__act_q8_avx2;
     k->k_panel[0] = cpu__k_panel_f32_avx2;
     k->k_panel[1] = cpu__k_panel_f16_avx2;
+    k->few_scores = cpu__few_scores_avx2;
+    k->few_values = cpu__few_values_avx2;
     k->level = "avx2";
 }

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""bench/record.py on programs that only print figures: rounds are interleaved, kept and continued,
+the budget stops between rounds, bounds and complete compute are what the figures say, and a figure
+above the machine's is refused."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+HETERO = '''#!/usr/bin/env python3
+import json, sys
+a = dict(zip(sys.argv[3::2], sys.argv[4::2]))
+rows, ts = [], %s
+for d in a['-d'].split(','):
+    for kind, key in (('pp', '-p'), ('tg', '-n')):
+        for n in a[key].split(','):
+            if n == '0': continue
+            name = kind + n + (' @ d' + d if d != '0' else '')
+            rows.append({'test': name, 'samples': [ts[kind]] * int(a['-r']), 'bytesPerToken': 100.0,
+                         'flopsPerToken': 50.0, 'barrierPercent': 5.0,
+                         'stages': [{'stage': 'head', 'ns': 10.0, 'boundPercent': 40.0}]})
+print(json.dumps({'rows': rows, 'machine': {'readBytesPerS': 2000.0, 'fmaFlopsPerS': 5000.0},
+                  'engine': {'version': '1'}}))
+'''
+PEER = '''#!/usr/bin/env python3
+import json, sys
+a = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+fa = float(a['-fa'])
+print(json.dumps([{'n_prompt': int(p), 'n_gen': int(g), 'n_depth': int(d), 'avg_ts': 4 + fa,
+                   'samples_ts': [4 + fa] * int(a['-r'])}
+                  for p in a['-p'].split(',') for g in a['-n'].split(',') for d in a.get('-d', '0').split(',')]))
+'''
+passed, failed = 0, 0
+
+
+def check(ok, what):
+    global passed, failed
+    passed, failed = passed + bool(ok), failed + (not ok)
+    if not ok:
+        print('FAIL ' + what)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as tmp:
+        def program(name, text):
+            path = os.path.join(tmp, name)
+            with open(path, 'w', encoding='utf-8') as f:
+                f.write(text)
+            os.chmod(path, 0o755)
+            return path
+
+        def record(hetero, *more):
+            p = subprocess.run([sys.executable, os.path.join(ROOT, 'bench', 'record.py'), '--hetero', hetero,
+                                '--llama', program('peer', PEER), '--models', tmp, '-o', out, '--types', 'f16',
+                                '--groups', 'pp64,tg8@64', '--reps', '2', *more],
+                               capture_output=True, text=True, timeout=120)
+            return p.returncode, p.stdout, p.stderr
+
+        good = program('good', HETERO % "{'pp': 40.0, 'tg': 10.0}")
+        out = os.path.join(tmp, 'out.json')
+        code, text, err = record(good, '--rounds', '1')
+        check(code == 0, 'one round ends well: %d %s' % (code, err))
+        code, text, err = record(good, '--rounds', '3', '--budget', '0')
+        with open(out, encoding='utf-8') as f:
+            doc = json.load(f)
+        check(code == 3, 'a budget that is spent leaves work for the next call: %d' % code)
+        check(doc['groups']['f16 pp64']['rounds'] == 2, 'one round at least is done: %s' % doc['groups'])
+        code, text, err = record(good, '--rounds', '3')
+        with open(out, encoding='utf-8') as f:
+            doc = json.load(f)
+        check(code == 0 and all(len(s) == 6 for c in doc['cells'] for s in c['samples'].values()),
+              'three rounds of two samples of every system: %d %s' % (code, doc['cells']))
+        check(doc['cells'][0]['facts']['llama.cpp']['options'] == ['-fa', '1'], 'the faster way of a peer is kept')
+        check('| f16 | tg8@64 | 20.0 | hetero f32 | 10.00 | 10.00-10.00 | 6 | 50 % read | 2.00 |' in text,
+              'decode against its bound and the peer: ' + text)
+        check('| f16 | pp64 | 100.0 | hetero f32 | 40.00 |' in text, 'a prompt is bound by operations')
+        # 64/40 + 16/10 = 3.2 s; the peer 80/5 = 16 s; the bound 64/100 + 16/20 = 1.44 s.
+        check('| f16 | C64 | 1440 | hetero f32 | 3200 | -80 % |' in text, 'complete compute: ' + text)
+        check('head 100 % (40); at barriers 5 %' in text, 'the stages are listed')
+        out = os.path.join(tmp, 'bad.json')
+        code, text, err = record(program('bad', HETERO % "{'pp': 40.0, 'tg': 21.0}"), '--rounds', '1')
+        check(code == 2 and 'impossible: f16 tg8@64 hetero f32: 105 % of the bound' in err,
+              'more than the machine can do is refused: %d %s' % (code, err))
+    print('%d passed, %d failed, 0 skipped' % (passed, failed))
+    return 1 if failed else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
