@@ -28,7 +28,9 @@ if [ "$level" != build ]; then
     need pkg-config pkg-config
     need valgrind valgrind
     [ -e /usr/share/i18n/locales/de_DE ] || missing="$missing locales"
+    need chromium chromium
     python3 -m pip --version > /dev/null 2>&1 || missing="$missing python3-pip"
+    python3 -c 'import ensurepip, venv' > /dev/null 2>&1 || missing="$missing python3-venv"
 fi
 if [ "$level" = check ]; then
     need clang clang

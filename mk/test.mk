@@ -37,10 +37,10 @@ $(foreach k,$(KINDS),$(eval $(call kind_rule,$k)))
 FUZZERS := $(patsubst tests/fuzz/fuzz_%.c,%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
 FUZZ_MAIN := $(if $(FUZZ),,$(B)/obj/tests/fuzz/replay.o)
 define fuzz_rule
-$(B)/test/fuzz_$1: $(B)/obj/tests/fuzz/fuzz_$1.o $(FUZZ_MAIN) $(call link_of,api)
+$(B)/test/fuzz_$1: $(B)/obj/tests/fuzz/fuzz_$1.o $(FUZZ_MAIN) $(call link_of,serve)
 	@mkdir -p $$(@D)
 	$$(call say,LD)
-	$$(Q)$$(CC) $$(LDBASE) $$(LDFLAGS) $(if $(FUZZ),-fsanitize=fuzzer) -o $$@ $(B)/obj/tests/fuzz/fuzz_$1.o $(FUZZ_MAIN) $(call link_of,api) $$(LIBS)
+	$$(Q)$$(CC) $$(LDBASE) $$(LDFLAGS) $(if $(FUZZ),-fsanitize=fuzzer) -o $$@ $(B)/obj/tests/fuzz/fuzz_$1.o $(FUZZ_MAIN) $(call link_of,serve) $$(LIBS) $$(SERVE_LIBS)
 endef
 $(foreach f,$(FUZZERS),$(eval $(call fuzz_rule,$f)))
 
@@ -65,6 +65,9 @@ C_BINS := $(C_TESTS:%=$(B)/test/%) $(FUZZERS:%=$(B)/test/fuzz_%)
 E2E := $(sort $(wildcard tests/e2e/*.py))
 C_SUITE = $(foreach t,$(C_TESTS),$t '$(B)/test/$t') \
           $(foreach f,$(FUZZERS),fuzz_$f '$(B)/test/fuzz_$f tests/fuzz/corpus/$f')
+# Scripts of the official Python clients; run.sh installs these into $(B)/clients once.
+CLIENTS := openai_client anthropic_client ollama_client litellm_client grammar_oracle requests_fuzz page
+CLIENT_SUITE = $(foreach c,$(CLIENTS),clients_$c 'sh tests/clients/run.sh $(abspath $(B)) $c.py')
 E2E_SUITE = $(foreach e,$(E2E),e2e_$(basename $(notdir $e)) '$(PYTHON) $e')
 LINT_SUITE = $(foreach l,deps style symbols opts quarantine,lint_$l 'sh tests/lint/$l.sh $(B)') \
              api_headers 'sh tests/api/headers.sh $(B)' api_install 'sh tests/api/install.sh $(B)'
@@ -72,13 +75,13 @@ SUITE_ENV = HETERO=$(abspath $(B)/hetero) CC='$(CC)' CXX='$(CXX)' LIBS='$(LIBS)'
             TEST_TIMEOUT=$(TEST_TIMEOUT) CHECK_SWITCH=$(abspath $(B)/test/check_switch)
 ALL_BUILT = $(C_BINS) $(B)/test/check_switch $(B)/hetero $(B)/libhetero.a $(B)/libhetero.so.0
 
-.PHONY: test test-full test-c test-e2e lint test-bins
+.PHONY: test test-full test-c test-e2e test-clients lint test-bins
 test-bins: $(C_BINS)
 test: $(ALL_BUILT)
-	@$(SUITE_ENV) sh tests/suite.sh $(B)/log $(C_SUITE) $(E2E_SUITE) $(LINT_SUITE)
+	@$(SUITE_ENV) sh tests/suite.sh $(B)/log $(C_SUITE) $(E2E_SUITE) $(CLIENT_SUITE) $(LINT_SUITE)
 test-full: $(ALL_BUILT)
 	@$(SUITE_ENV) HETERO_TEST_FULL=1 TEST_TIMEOUT=7200 sh tests/suite.sh $(B)/log \
-	    $(C_SUITE) $(E2E_SUITE) $(LINT_SUITE)
+	    $(C_SUITE) $(E2E_SUITE) $(CLIENT_SUITE) $(LINT_SUITE)
 test-c: $(C_BINS)
 	@$(SUITE_ENV) sh tests/suite.sh $(B)/log $(C_SUITE)
 test-e2e: $(B)/hetero $(B)/test/check_switch
