@@ -84,7 +84,7 @@ test-full: $(ALL_BUILT)
 	    $(C_SUITE) $(E2E_SUITE) $(CLIENT_SUITE) $(LINT_SUITE)
 test-c: $(C_BINS)
 	@$(SUITE_ENV) sh tests/suite.sh $(B)/log $(C_SUITE)
-test-e2e: $(B)/hetero $(B)/test/check_switch
+test-e2e: $(ALL_BUILT)
 	@$(SUITE_ENV) sh tests/suite.sh $(B)/log $(E2E_SUITE)
 lint: $(ALL_BUILT)
 	@$(SUITE_ENV) sh tests/suite.sh $(B)/log $(LINT_SUITE)
