@@ -38,8 +38,8 @@ uint32_t ht_pool_raw(uint32_t n_seqs, uint32_t ubatch);
  * (R26). Bits do not change. Without it the step packs them itself. */
 HT_MUST_USE int ht_pool_async(ht_pool *, ht_err *);
 typedef struct {
-    uint64_t early_pages, step_pages;  /* packed by the thread; by steps                           */
-    uint64_t waits, wait_ns;           /* steps that found a page half packed, and for how long    */
+    uint64_t early_pages, step_pages;  /* packed by the thread; by steps                          */
+    uint64_t waits, wait_ns;           /* steps that found a page half packed, and for how long   */
 } ht_pack_stats;
 ht_pack_stats ht_pool_packing(ht_pool *);
 

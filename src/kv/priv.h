@@ -21,8 +21,6 @@ uint32_t kv__raw_free(const kv__raw *, int kv_class);         /* UINT32_MAX with
 void kv__raw_take(kv__raw *, int kv_class, uint32_t id);
 void kv__raw_share(kv__raw *, int kv_class, uint32_t id);
 void kv__raw_give(kv__raw *, int kv_class, uint32_t id);
-uint32_t kv__raw_holders(const kv__raw *, int kv_class, uint32_t id);
-bool kv__raw_is_packed(const kv__raw *, int kv_class, uint32_t id);
 void kv__raw_dirty(kv__raw *, int kv_class, uint32_t id);     /* about to be written again       */
 void kv__raw_full(kv__raw *, int kv_class, uint32_t id);      /* all positions are written       */
 void kv__raw_claim(kv__raw *, int kv_class, uint32_t id);     /* the next run reads it packed    */

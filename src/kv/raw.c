@@ -158,15 +158,9 @@ void kv__raw_give(kv__raw *r, int kv_class, uint32_t id)
     s->n_free++;
 }
 
-bool kv__raw_is_packed(const kv__raw *r, int kv_class, uint32_t id)
+static bool is_packed(const kv__raw *r, int kv_class, uint32_t id)
 {
     return r->kv->packed[kv_class][id] != 0;
-}
-
-uint32_t kv__raw_holders(const kv__raw *r, int kv_class, uint32_t id)
-{
-    uint32_t slot = r->cls[kv_class].of[id];
-    return slot == HT_NOPAGE ? 0 : r->cls[kv_class].holders[slot];
 }
 
 void kv__raw_dirty(kv__raw *r, int kv_class, uint32_t id)
@@ -188,7 +182,7 @@ void kv__raw_full(kv__raw *r, int kv_class, uint32_t id)
 
 void kv__raw_claim(kv__raw *r, int kv_class, uint32_t id)
 {
-    if (!r || kv__raw_is_packed(r, kv_class, id)) return;
+    if (!r || is_packed(r, kv_class, id)) return;
     pthread_mutex_lock(&r->lock);
     settle(r, kv_class, id);
     bool done = r->cls[kv_class].state[id] == PACKED;
@@ -198,7 +192,7 @@ void kv__raw_claim(kv__raw *r, int kv_class, uint32_t id)
 
 void kv__raw_done(kv__raw *r, int kv_class, uint32_t id)
 {
-    if (!r || kv__raw_is_packed(r, kv_class, id)) return;
+    if (!r || is_packed(r, kv_class, id)) return;
     pthread_mutex_lock(&r->lock);
     set_state(r, kv_class, id, PACKED);
     r->stats.step_pages++;
