@@ -113,8 +113,8 @@ HT_MUST_USE int ht_pack_make(const char *src, const char *out, const ht_pack_par
 /* ---- engine: a loaded model on its devices --------------------------------------------------- */
 typedef struct ht_engine ht_engine;
 typedef struct ht_session ht_session;
-/* Steps pack pages when they need them, or a thread of the engine does ahead of them. AUTO: a thread
- * where the machine has more CPUs than the engine has threads. */
+/* Steps pack pages when they need them, or a thread of the engine does ahead of them. AUTO: a
+ * thread where the machine has more CPUs than the engine has threads. */
 enum ht_kv_pack { HT_KV_PACK_AUTO, HT_KV_PACK_STEP, HT_KV_PACK_THREAD };
 typedef struct ht_engine_params {
     const char *model;              /* path                                                     */
@@ -203,10 +203,13 @@ HT_MUST_USE int ht_engine_explain_route(ht_engine *, uint32_t n_prompt, uint32_t
                                         char **json, ht_err *);
 /* What a packed KV type was measured to lose on an engine's model, at the worst depth: mean
  * Kullback-Leibler divergence in nats from F16, and perplexity over that of F16. */
-typedef struct ht_kv_gate { double mean_kl, ppl_ratio; uint32_t depth; uint64_t positions; } ht_kv_gate;
+typedef struct ht_kv_gate {
+    double mean_kl, ppl_ratio; uint32_t depth; uint64_t positions;
+} ht_kv_gate;
 #define HT_KV_GATE_KL 0.01
 #define HT_KV_GATE_PPL 0.005
-/* A measurement of this engine's KV types as a document: *json, to be stored as kv_gates/(*name). */
+/* A measurement of this engine's KV types as a document: *json, to be stored as kv_gates/(*name).
+ */
 HT_MUST_USE int ht_engine_kv_gate(ht_engine *, const ht_kv_gate *, char **name, char **json,
                                   ht_err *);
 /* The engines of this build and what each can do on this machine, without a model. JSON:
