@@ -94,8 +94,9 @@ typedef struct cpu_kern {
      * row start, to [n][16], missing columns 0. */
     void (*k_panel[2])(const void *rows, uint32_t hd, uint32_t n, float *panel);
     void (*v_panel[2])(const void *rows, uint32_t hd, uint32_t n, uint32_t w, float *panel);
-    /* The same from a packed head of a page (step/kvcodec.h): positions [first, first+16) of K, first
-     * 0 or 16; positions [first, first+n) of V, columns from d0, a multiple of 16. NULL: not packed. */
+    /* The same from a packed head of a page (step/kvcodec.h): positions [first, first+16) of K,
+     * first 0 or 16; positions [first, first+n) of V, columns from d0, a multiple of 16. NULL: not
+     * packed. */
     void (*k_page[HT_KVTYPES])(const uint8_t *head, uint32_t hd, uint32_t first, float *panel);
     void (*v_page[HT_KVTYPES])(const uint8_t *head, uint32_t hd, uint32_t d0, uint32_t first,
                                uint32_t n, float *panel);
