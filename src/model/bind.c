@@ -198,6 +198,7 @@ static int read_alt(binder *b, const ht_tensor *t, ht_weight *w)
     ht_weight *alt = ht_arena_alloc(b->own->arena, sizeof *alt);
     if (!alt) return HT_FAIL(b->e, HT_ENOMEM, "tensor %s: out of memory", t->name);
     HT_TRY(read_mats(b, a, w->n_mats, w->rows, w->cols, alt));
+    alt->act_f32 = w->act_f32;
     alt->id = b->m->n_weights++;
     w->alt = alt;
     return 0;
@@ -215,6 +216,8 @@ static int mats(binder *b, int role, uint32_t layer, uint32_t n_mats, uint32_t r
     const ht_tensor *t;
     HT_TRY(need(b, role, layer, 0, &t));
     HT_TRY(read_mats(b, t, n_mats, rows, cols, w));
+    /* The embedding may be the head too; it is no product otherwise. */
+    w->act_f32 = role == MODEL__V || role == MODEL__HEAD || role == MODEL__EMBED;
     return finish(b, t, w);
 }
 
@@ -298,6 +301,7 @@ static int bind_attn(binder *b, uint32_t i, ht_layer *l)
         view(b, &all, 0, q, &l->q);
         view(b, &all, q, kv, &l->k);
         view(b, &all, q + kv, kv, &l->v);
+        l->v.act_f32 = 1;
     }
     if (permuted(b)) {
         HT_TRY(unpermute(b, &l->q));

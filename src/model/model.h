@@ -11,6 +11,8 @@ typedef struct ht_weight {          /* n_mats matrices [rows,cols] of one type, 
     const void *data; uint64_t bytes;
     uint32_t rows, cols, n_mats;
     uint8_t type, layout;            /* enum ht_type, enum ht_layout                              */
+    uint8_t act_f32;                 /* its input stays f32 under --act q8: values and head, whose
+                                        error no softmax or norm takes back                       */
     uint64_t row_bytes;              /* HT_LAYOUT_ROWS; 0 for others                              */
     uint64_t mat_bytes;              /* from one matrix to the next, any layout                   */
     uint32_t id;                   /* dense index within the model: key of a backend's own copies */

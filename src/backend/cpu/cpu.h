@@ -27,7 +27,7 @@ typedef struct {
     const uint8_t *p;
     uint64_t tile_bytes, mat_bytes;
     uint32_t rows, cols;
-    uint8_t type;
+    uint8_t type, act_f32; /* as of ht_weight */
 } cpu_mat;
 
 /* What a kind of stage has cost since load, of all plans: rank 0's wall time up to the barrier's

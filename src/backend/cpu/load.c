@@ -72,6 +72,7 @@ static void enter(void *user, const ht_weight *w)
     *m = (cpu_mat){.rows = w->rows,
                    .cols = w->cols,
                    .type = (uint8_t)type,
+                   .act_f32 = w->act_f32,
                    .tile_bytes = ht_r16_tile_bytes(type, w->cols)};
     if (w->layout == HT_LAYOUT_R16) {
         m->p = w->data;

@@ -46,7 +46,7 @@ enum { WANT_INT8 = 1U << CPU_FORMS };
 
 static bool takes_q8(const cpu_run *r, const cpu_mat *m)
 {
-    return r->p->b.act == HT_ACT_Q8 && r->k->q8[m->type];
+    return r->p->b.act == HT_ACT_Q8 && r->k->q8[m->type] && !m->act_f32;
 }
 
 /* The form whose rows a type reads. */

@@ -54,7 +54,7 @@ void ref__project(ht_plan *p, const ht_weight *w0, uint32_t m, const float *x, u
     uint32_t cols = w->cols;
     /* A type whose r16 form is a float one has no integer product on any engine: what --act q8
      * means must not depend on the layout a weight is stored in. */
-    bool q8 = p->b.act == HT_ACT_Q8 && ht_types[ht_r16_type(w->type)].block > 1;
+    bool q8 = p->b.act == HT_ACT_Q8 && ht_types[ht_r16_type(w->type)].block > 1 && !w->act_f32;
     for (uint32_t t = 0; q8 && t < n; t++)
         ht_act_q8(x + (size_t)t * cols, cols, p->xq + (size_t)t * cols,
                   p->xd + (size_t)t * (cols / GROUP), p->xsum);
