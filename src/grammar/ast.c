@@ -3,18 +3,19 @@
 #include "grammar/grammar.h"
 #include <string.h>
 
-ast__node *ast__new(grammar__nfa *g, enum ast__kind kind)
+grammar__ast_node *grammar__ast_new(grammar__nfa *g, enum grammar__ast_kind kind)
 {
     if (!grammar__ok(g)) return NULL;
-    ast__node *x = ht_arena_alloc(g->arena, sizeof *x);
+    grammar__ast_node *x = ht_arena_alloc(g->arena, sizeof *x);
     if (!x) grammar__fail(g, HT_ENOMEM, "no memory for a grammar");
     else x->kind = kind;
     return x;
 }
 
-ast__node *ast__class(grammar__nfa *g, const grammar__cps *r, size_t n, bool negated)
+grammar__ast_node *grammar__ast_class(grammar__nfa *g, const grammar__cps *r, size_t n,
+                                      bool negated)
 {
-    ast__node *x = ast__new(g, AST_CLASS);
+    grammar__ast_node *x = grammar__ast_new(g, AST_CLASS);
     grammar__cps *own = x ? ht_arena_array(g->arena, n + 2, sizeof *own) : NULL;
     grammar__cps *norm = own ? ht_arena_array(g->arena, n + 1, sizeof *norm) : NULL;
     if (!norm) {
@@ -32,33 +33,34 @@ ast__node *ast__class(grammar__nfa *g, const grammar__cps *r, size_t n, bool neg
     return x;
 }
 
-void ast__add(ast__node *parent, ast__node *child)
+void grammar__ast_add(grammar__ast_node *parent, grammar__ast_node *child)
 {
     if (!parent || !child) return;
     child->next = parent->child;
     parent->child = child;
 }
 
-static uint32_t emit_repeat(grammar__nfa *g, const ast__node *x, bool in_json, uint32_t next)
+static uint32_t emit_repeat(grammar__nfa *g, const grammar__ast_node *x, bool in_json,
+                            uint32_t next)
 {
     if (x->max == 0) return next;
     if (x->max == 1) {
-        const uint32_t one = ast__emit(g, x->child, in_json, next);
+        const uint32_t one = grammar__ast_emit(g, x->child, in_json, next);
         return x->min ? one : grammar__alt(g, one, next);
     }
     if (x->max == G_INF && x->min <= 1) {
         const uint32_t loop = grammar__loop_open(g);
-        const uint32_t body = ast__emit(g, x->child, in_json, loop);
+        const uint32_t body = grammar__ast_emit(g, x->child, in_json, loop);
         grammar__loop_close(g, loop, body, next);
         return x->min ? body : loop;
     }
     if (x->child->kind == AST_RULE) return grammar__repeat(g, x->child->rule, x->min, x->max, next);
     const uint32_t rule = grammar__rule_new(g, "a repeated part");
-    grammar__rule_set(g, rule, ast__emit(g, x->child, in_json, 0));
+    grammar__rule_set(g, rule, grammar__ast_emit(g, x->child, in_json, 0));
     return grammar__repeat(g, rule, x->min, x->max, next);
 }
 
-uint32_t ast__emit(grammar__nfa *g, const ast__node *x, bool in_json, uint32_t next)
+uint32_t grammar__ast_emit(grammar__nfa *g, const grammar__ast_node *x, bool in_json, uint32_t next)
 {
     uint32_t at = next;
     if (!x || !grammar__ok(g)) return 0;
@@ -71,12 +73,13 @@ uint32_t ast__emit(grammar__nfa *g, const ast__node *x, bool in_json, uint32_t n
     case AST_RULE: return grammar__call(g, x->rule, false, next);
     case AST_REPEAT: return emit_repeat(g, x, in_json, next);
     case AST_CAT:
-        for (const ast__node *c = x->child; c; c = c->next) at = ast__emit(g, c, in_json, at);
+        for (const grammar__ast_node *c = x->child; c; c = c->next)
+            at = grammar__ast_emit(g, c, in_json, at);
         return at;
     case AST_ALT:
-        at = ast__emit(g, x->child, in_json, next);
-        for (const ast__node *c = x->child ? x->child->next : NULL; c; c = c->next)
-            at = grammar__alt(g, ast__emit(g, c, in_json, next), at);
+        at = grammar__ast_emit(g, x->child, in_json, next);
+        for (const grammar__ast_node *c = x->child ? x->child->next : NULL; c; c = c->next)
+            at = grammar__alt(g, grammar__ast_emit(g, c, in_json, next), at);
         return at;
     }
     return 0;

@@ -4,11 +4,12 @@
 #define HT_GRAMMAR_AST_H
 #include "grammar/nfa.h"
 
-enum ast__kind { AST_EMPTY, AST_CLASS, AST_LIT, AST_CAT, AST_ALT, AST_REPEAT, AST_RULE };
-typedef struct ast__node ast__node;
-struct ast__node {
-    enum ast__kind kind;
-    ast__node *child, *next; /* of AST_CAT from the last to the first; of AST_ALT in any order */
+enum grammar__ast_kind { AST_EMPTY, AST_CLASS, AST_LIT, AST_CAT, AST_ALT, AST_REPEAT, AST_RULE };
+typedef struct grammar__ast_node grammar__ast_node;
+struct grammar__ast_node {
+    enum grammar__ast_kind kind;
+    grammar__ast_node *child; /* of AST_CAT from the last to the first; of AST_ALT in any order */
+    grammar__ast_node *next;
     const grammar__cps *cps; /* AST_CLASS [n], normalised */
     const char *s;           /* AST_LIT [n] */
     size_t n;
@@ -18,10 +19,10 @@ struct ast__node {
 enum { AST_DEPTH = 200 }; /* groups inside each other */
 
 /* NULL: the build has failed. */
-ast__node *ast__new(grammar__nfa *, enum ast__kind);
-ast__node *ast__class(grammar__nfa *, const grammar__cps *, size_t n, bool negated);
+grammar__ast_node *grammar__ast_new(grammar__nfa *, enum grammar__ast_kind);
+grammar__ast_node *grammar__ast_class(grammar__nfa *, const grammar__cps *, size_t n, bool negated);
 /* Put one more into an AST_CAT or AST_ALT. */
-void ast__add(ast__node *parent, ast__node *child);
+void grammar__ast_add(grammar__ast_node *parent, grammar__ast_node *child);
 /* in_json: characters as they are written inside a JSON string. */
-uint32_t ast__emit(grammar__nfa *, const ast__node *, bool in_json, uint32_t next);
+uint32_t grammar__ast_emit(grammar__nfa *, const grammar__ast_node *, bool in_json, uint32_t next);
 #endif

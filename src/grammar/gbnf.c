@@ -130,11 +130,11 @@ static uint32_t character(gb *p)
     return cp;
 }
 
-static ast__node *literal(gb *p)
+static grammar__ast_node *literal(gb *p)
 {
     ht_buf b;
     ht_buf_init(&b, 0);
-    ast__node *x = ast__new(p->g, AST_LIT);
+    grammar__ast_node *x = grammar__ast_new(p->g, AST_LIT);
     while (more(p) && peek(p) != '"' && peek(p) != '\n') {
         char bytes[4];
         const uint32_t cp = character(p);
@@ -153,7 +153,7 @@ static ast__node *literal(gb *p)
     return x;
 }
 
-static ast__node *class(gb *p)
+static grammar__ast_node *class(gb *p)
 {
     grammar__cps r[CLASS_RANGES];
     size_t n = 0;
@@ -173,22 +173,22 @@ static ast__node *class(gb *p)
     if (grammar__ok(p->g) && peek(p) != ']')
         refuse(p, "a class without its closing bracket%.*s", "", 0);
     p->i++;
-    return ast__class(p->g, r, n, negated);
+    return grammar__ast_class(p->g, r, n, negated);
 }
 
-static ast__node *alternatives(gb *p, bool inside);
+static grammar__ast_node *alternatives(gb *p, bool inside);
 
-static ast__node *atom(gb *p)
+static grammar__ast_node *atom(gb *p)
 {
     const char c = peek(p);
     const char *s;
     if (c == '"' || c == '[' || c == '.' || c == '(') p->i++;
     if (c == '"') return literal(p);
     if (c == '[') return class(p);
-    if (c == '.') return ast__class(p->g, NULL, 0, true);
+    if (c == '.') return grammar__ast_class(p->g, NULL, 0, true);
     if (c == '(') {
         if (++p->depth > AST_DEPTH) refuse(p, "groups nested too deeply%.*s", "", 0);
-        ast__node *x = alternatives(p, true);
+        grammar__ast_node *x = alternatives(p, true);
         p->depth--;
         if (grammar__ok(p->g) && peek(p) != ')')
             refuse(p, "a group without its closing parenthesis%.*s", "", 0);
@@ -201,7 +201,7 @@ static ast__node *atom(gb *p)
                p->n > p->i);
         return NULL;
     }
-    ast__node *x = ast__new(p->g, AST_RULE);
+    grammar__ast_node *x = grammar__ast_new(p->g, AST_RULE);
     const uint32_t rule = rule_of(p, s, n);
     if (x) x->rule = rule;
     return x;
@@ -235,7 +235,7 @@ static void bounds(gb *p, uint32_t *min, uint32_t *max)
     p->i++;
 }
 
-static ast__node *repeated(gb *p, ast__node *x)
+static grammar__ast_node *repeated(gb *p, grammar__ast_node *x)
 {
     for (unsigned k = 0;; k++) {
         uint32_t min = 0, max = G_INF;
@@ -246,7 +246,7 @@ static ast__node *repeated(gb *p, ast__node *x)
         if (c == '+') min = 1;
         if (c == '?') max = 1;
         if (c == '{') bounds(p, &min, &max);
-        ast__node *r = ast__new(p->g, AST_REPEAT);
+        grammar__ast_node *r = grammar__ast_new(p->g, AST_REPEAT);
         if (!r || !x) return NULL;
         r->child = x;
         r->min = min;
@@ -256,19 +256,19 @@ static ast__node *repeated(gb *p, ast__node *x)
 }
 
 /* inside parentheses line breaks are blanks. */
-static ast__node *alternatives(gb *p, bool inside)
+static grammar__ast_node *alternatives(gb *p, bool inside)
 {
-    ast__node *alt = ast__new(p->g, AST_ALT);
+    grammar__ast_node *alt = grammar__ast_new(p->g, AST_ALT);
     for (;;) {
-        ast__node *cat = ast__new(p->g, AST_CAT);
+        grammar__ast_node *cat = grammar__ast_new(p->g, AST_CAT);
         skip(p, inside);
         while (more(p) && !strchr("|)\n\r", peek(p))) {
-            ast__node *x = atom(p);
+            grammar__ast_node *x = atom(p);
             skip(p, false);
-            if (grammar__ok(p->g)) ast__add(cat, repeated(p, x));
+            if (grammar__ok(p->g)) grammar__ast_add(cat, repeated(p, x));
             skip(p, inside);
         }
-        ast__add(alt, cat);
+        grammar__ast_add(alt, cat);
         const size_t end = p->i;
         skip(p, true);
         if (peek(p) != '|') {
@@ -300,9 +300,9 @@ static void rule(gb *p)
         refuse(p, "rule \"%.*s\" is defined twice", s, n);
         return;
     }
-    const ast__node *x = alternatives(p, false);
+    const grammar__ast_node *x = alternatives(p, false);
     if (peek(p) == ')') refuse(p, "a parenthesis that closes nothing%.*s", "", 0);
-    const uint32_t start = ast__emit(p->g, x, false, 0);
+    const uint32_t start = grammar__ast_emit(p->g, x, false, 0);
     grammar__rule_set(p->g, id, start);
     skip(p, true);
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-size_t lexicon__bytes(const ht_lexicon *l, int32_t id, const char **p)
+size_t grammar__lexicon_bytes(const ht_lexicon *l, int32_t id, const char **p)
 {
     if (id < 0 || (uint32_t)id >= ht_tok_size(l->tok)) return 0;
     *p = l->text + l->at[id];
@@ -48,19 +48,19 @@ static void plant(ht_lexicon *l, uint32_t n)
     const char *last = "";
     for (uint32_t i = 0; i < n; i++) {
         const char *p = NULL;
-        const uint32_t len = (uint32_t)lexicon__bytes(l, l->token[i], &p);
+        const uint32_t len = (uint32_t)grammar__lexicon_bytes(l, l->token[i], &p);
         uint32_t same = 0;
         while (same < depth && same < len && last[same] == p[same]) same++;
         while (depth > same) l->node[open[--depth]].skip = k;
         for (; depth < len; depth++) {
-            l->node[k] =
-                (lexicon__node){.byte = (uint8_t)p[depth], .depth = (uint8_t)depth, .first = i};
+            l->node[k] = (grammar__lexicon_node){
+                .byte = (uint8_t)p[depth], .depth = (uint8_t)depth, .first = i};
             open[depth] = k++;
         }
         last = p;
     }
     while (depth > 0) l->node[open[--depth]].skip = k;
-    l->node[k] = (lexicon__node){.first = n};
+    l->node[k] = (grammar__lexicon_node){.first = n};
     l->n_nodes = k;
 }
 
@@ -87,7 +87,7 @@ static int build(ht_lexicon *l, ht_buf *text, ht_err *e)
     l->node = ht_mem_array(n_bytes + 1, sizeof *l->node);
     if (!l->node) return HT_FAIL(e, HT_ENOMEM, "no memory for the lexicon of %u tokens", size);
     plant(l, n);
-    lexicon__node *fit = ht_mem_resize(l->node, ((size_t)l->n_nodes + 1) * sizeof *fit);
+    grammar__lexicon_node *fit = ht_mem_resize(l->node, ((size_t)l->n_nodes + 1) * sizeof *fit);
     if (fit) l->node = fit;
     return 0;
 }

@@ -207,7 +207,7 @@ int ht_matcher_accept(ht_matcher *m, int32_t id, ht_err *e)
         return 0;
     }
     const char *p = NULL;
-    const size_t n = lexicon__bytes(l, id, &p);
+    const size_t n = grammar__lexicon_bytes(l, id, &p);
     if (!n) return HT_FAIL(e, HT_EFORMAT, "%s stands for no text that a grammar can take", what);
     return take(m, p, n, what, e);
 }
@@ -226,11 +226,11 @@ int ht_matcher_accept_text(ht_matcher *m, const char *text, size_t len, ht_err *
 static bool fill(grammar__walk *w, const ht_lexicon *l, uint32_t state, uint32_t *bits)
 {
     uint32_t at[LEXICON_TOKEN + 1];
-    const lexicon__node *node = l->node;
+    const grammar__lexicon_node *node = l->node;
     bool any = false;
     at[0] = state;
     for (uint32_t i = 0; i < l->n_nodes;) {
-        const lexicon__node *x = &node[i];
+        const grammar__lexicon_node *x = &node[i];
         const uint32_t to = grammar__walk_byte(w, at[x->depth], x->byte);
         if (to == WALK_DEAD) {
             if (w->rc) return false;

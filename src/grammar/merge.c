@@ -49,12 +49,12 @@ static const ht_json *step(const ht_json *at, const char *key, size_t n)
     return NULL;
 }
 
-const ht_json *schema__resolve(schema__c *c, const ht_json *ref, const char *path)
+const ht_json *grammar__schema_resolve(grammar__schema_c *c, const ht_json *ref, const char *path)
 {
     const char *p = ref->type == HT_JSTR ? ref->s : "";
     if (p[0] != '#' || (p[1] && p[1] != '/') || strlen(p) != ref->n) {
-        schema__fail(c, HT_EUNSUPPORTED, path,
-                     "only references into the schema itself, \"#/...\", are supported");
+        grammar__schema_fail(c, HT_EUNSUPPORTED, path,
+                             "only references into the schema itself, \"#/...\", are supported");
         return NULL;
     }
     const ht_json *at = c->root;
@@ -69,19 +69,19 @@ const ht_json *schema__resolve(schema__c *c, const ht_json *ref, const char *pat
         at = step(at, key, decode(p, n, key));
         p += n;
     }
-    if (!at) schema__fail(c, HT_EFORMAT, path, "%.100s leads nowhere", ref->s);
+    if (!at) grammar__schema_fail(c, HT_EFORMAT, path, "%.100s leads nowhere", ref->s);
     return at;
 }
 
 /* ---- building trees -------------------------------------------------------------------------- */
 
-static ht_json *obj(schema__c *c)
+static ht_json *obj(grammar__schema_c *c)
 {
     return ht_json_new(c->g->arena, HT_JOBJ);
 }
 
 /* Add a copy of the node (its children shared) under `key`. */
-static void put(schema__c *c, ht_json *to, const char *key, const ht_json *v)
+static void put(grammar__schema_c *c, ht_json *to, const char *key, const ht_json *v)
 {
     ht_json *copy = v ? ht_json_new(c->g->arena, v->type) : NULL;
     if (copy) {
@@ -93,7 +93,7 @@ static void put(schema__c *c, ht_json *to, const char *key, const ht_json *v)
     ht_json_add(c->g->arena, to, key, copy);
 }
 
-static void push(schema__c *c, ht_json *to, const ht_json *v)
+static void push(grammar__schema_c *c, ht_json *to, const ht_json *v)
 {
     ht_json *copy = ht_json_new(c->g->arena, v->type);
     if (copy) {
@@ -105,7 +105,7 @@ static void push(schema__c *c, ht_json *to, const ht_json *v)
     ht_json_push(c->g->arena, to, copy);
 }
 
-const ht_json *schema__without(schema__c *c, const ht_json *s, const char *key)
+const ht_json *grammar__schema_without(grammar__schema_c *c, const ht_json *s, const char *key)
 {
     ht_json *to = obj(c);
     for (size_t i = 0; i < s->n; i++)
@@ -115,7 +115,7 @@ const ht_json *schema__without(schema__c *c, const ht_json *s, const char *key)
 }
 
 /* {"allOf":[a,b]} */
-static ht_json *both(schema__c *c, const ht_json *a, const ht_json *b)
+static ht_json *both(grammar__schema_c *c, const ht_json *a, const ht_json *b)
 {
     ht_json *to = obj(c), *list = ht_json_new(c->g->arena, HT_JARR);
     if (to && list) {
@@ -128,7 +128,7 @@ static ht_json *both(schema__c *c, const ht_json *a, const ht_json *b)
 
 /* ---- two schemas at once --------------------------------------------------------------------- */
 
-bool schema__equal(const ht_json *a, const ht_json *b)
+bool grammar__schema_equal(const ht_json *a, const ht_json *b)
 {
     if (a->type == HT_JREAL || b->type == HT_JREAL)
         return (a->type == HT_JREAL || a->type == HT_JINT) &&
@@ -141,7 +141,7 @@ bool schema__equal(const ht_json *a, const ht_json *b)
     if (a->type == HT_JSTR) return memcmp(a->s, b->s, a->n) == 0;
     for (size_t i = 0; i < a->n; i++) {
         const ht_json *y = a->type == HT_JARR ? &b->at[i] : step(b, a->at[i].key, a->at[i].key_n);
-        if (!y || !schema__equal(&a->at[i], y)) return false;
+        if (!y || !grammar__schema_equal(&a->at[i], y)) return false;
     }
     return true;
 }
@@ -149,11 +149,11 @@ bool schema__equal(const ht_json *a, const ht_json *b)
 static bool holds(const ht_json *list, const ht_json *v)
 {
     for (size_t i = 0; i < list->n; i++)
-        if (schema__equal(&list->at[i], v)) return true;
+        if (grammar__schema_equal(&list->at[i], v)) return true;
     return false;
 }
 
-static ht_json *union_of(schema__c *c, const ht_json *a, const ht_json *b)
+static ht_json *union_of(grammar__schema_c *c, const ht_json *a, const ht_json *b)
 {
     ht_json *to = ht_json_new(c->g->arena, HT_JARR);
     for (size_t i = 0; to && i < a->n; i++) push(c, to, &a->at[i]);
@@ -162,7 +162,7 @@ static ht_json *union_of(schema__c *c, const ht_json *a, const ht_json *b)
     return to;
 }
 
-static ht_json *common(schema__c *c, const ht_json *a, const ht_json *b, bool *never)
+static ht_json *common(grammar__schema_c *c, const ht_json *a, const ht_json *b, bool *never)
 {
     ht_json *to = ht_json_new(c->g->arena, HT_JARR);
     for (size_t i = 0; to && i < a->n; i++)
@@ -171,8 +171,8 @@ static ht_json *common(schema__c *c, const ht_json *a, const ht_json *b, bool *n
     return to;
 }
 
-static ht_json *merge_types(schema__c *c, const ht_json *a, const ht_json *b, const char *path,
-                            bool *never)
+static ht_json *merge_types(grammar__schema_c *c, const ht_json *a, const ht_json *b,
+                            const char *path, bool *never)
 {
     static const char *const names[] = {"null",   "boolean", "integer", "number",
                                         "string", "array",   "object"};
@@ -180,7 +180,7 @@ static ht_json *merge_types(schema__c *c, const ht_json *a, const ht_json *b, co
     put(c, x, "type", a);
     put(c, y, "type", b);
     if (!to || !x || !y) return NULL;
-    unsigned ta = schema__types(c, x, path), tb = schema__types(c, y, path);
+    unsigned ta = grammar__schema_types(c, x, path), tb = grammar__schema_types(c, y, path);
     if (ta & ST_NUM) ta |= ST_INT;
     if (tb & ST_NUM) tb |= ST_INT;
     const unsigned t = ta & tb;
@@ -191,12 +191,12 @@ static ht_json *merge_types(schema__c *c, const ht_json *a, const ht_json *b, co
     return to;
 }
 
-static ht_json *merge_properties(schema__c *c, const ht_json *a, const ht_json *b)
+static ht_json *merge_properties(grammar__schema_c *c, const ht_json *a, const ht_json *b)
 {
     ht_json *to = obj(c);
     for (size_t i = 0; i < a->n; i++) {
         const ht_json *y = step(b, a->at[i].key, a->at[i].key_n);
-        if (y && !schema__equal(y, &a->at[i]))
+        if (y && !grammar__schema_equal(y, &a->at[i]))
             ht_json_add(c->g->arena, to, a->at[i].key, both(c, &a->at[i], y));
         else put(c, to, a->at[i].key, &a->at[i]);
     }
@@ -211,8 +211,8 @@ static bool is_number(const ht_json *v)
 }
 
 /* The value of a keyword that both have, or NULL: it cannot be merged. */
-static ht_json *merge_keyword(schema__c *c, const char *key, const ht_json *a, const ht_json *b,
-                              const char *path, bool *never)
+static ht_json *merge_keyword(grammar__schema_c *c, const char *key, const ht_json *a,
+                              const ht_json *b, const char *path, bool *never)
 {
     static const char *const largest[] = {"minimum", "exclusiveMinimum", "minLength", "minItems",
                                           "minProperties"},
@@ -233,7 +233,7 @@ static ht_json *merge_keyword(schema__c *c, const char *key, const ht_json *a, c
         if (big || small) return one;
     }
     if (strcmp(key, "type") == 0) return merge_types(c, a, b, path, never);
-    if (schema__equal(a, b)) return one;
+    if (grammar__schema_equal(a, b)) return one;
     if (strcmp(key, "properties") == 0 && a->type == HT_JOBJ && b->type == HT_JOBJ)
         return merge_properties(c, a, b);
     if (strcmp(key, "required") == 0 && a->type == HT_JARR && b->type == HT_JARR)
@@ -259,26 +259,29 @@ static bool closed_to(const ht_json *a, const ht_json *b)
     return false;
 }
 
-const ht_json *schema__merge(schema__c *c, const ht_json *a, const ht_json *b, const char *path,
-                             bool *never)
+const ht_json *grammar__schema_merge(grammar__schema_c *c, const ht_json *a, const ht_json *b,
+                                     const char *path, bool *never)
 {
     *never = false;
     if (closed_to(a, b) || closed_to(b, a)) {
-        schema__fail(c, HT_EUNSUPPORTED, path,
-                     "additionalProperties of one part does not see the properties of the other; "
-                     "write them as one schema");
+        grammar__schema_fail(
+            c, HT_EUNSUPPORTED, path,
+            "additionalProperties of one part does not see the properties of the other; "
+            "write them as one schema");
         return NULL;
     }
     ht_json *to = obj(c);
     for (size_t i = 0; i < a->n && grammar__ok(c->g); i++) {
         const char *key = a->at[i].key;
         const ht_json *y = ht_json_get(b, key);
-        if (!y || schema__annotation(key)) {
+        if (!y || grammar__schema_annotation(key)) {
             put(c, to, key, &a->at[i]);
             continue;
         }
         ht_json *v = merge_keyword(c, key, &a->at[i], y, path, never);
-        if (!v) schema__fail(c, HT_EUNSUPPORTED, path, "two parts with different \"%.40s\"", key);
+        if (!v)
+            grammar__schema_fail(c, HT_EUNSUPPORTED, path, "two parts with different \"%.40s\"",
+                                 key);
         else ht_json_add(c->g->arena, to, key, v);
     }
     for (size_t i = 0; i < b->n; i++)
@@ -289,61 +292,63 @@ const ht_json *schema__merge(schema__c *c, const ht_json *a, const ht_json *b, c
 
 /* ---- flattening ------------------------------------------------------------------------------ */
 
-static const ht_json *merge_in(schema__c *c, const ht_json *a, const ht_json *part,
+static const ht_json *merge_in(grammar__schema_c *c, const ht_json *a, const ht_json *part,
                                const char *path, const char *at)
 {
     bool never = false;
-    const ht_json *flat = schema__flatten(c, part, &path);
+    const ht_json *flat = grammar__schema_flatten(c, part, &path);
     if (!flat || !a) return NULL;
-    const ht_json *m = schema__merge(c, a, flat, at, &never);
+    const ht_json *m = grammar__schema_merge(c, a, flat, at, &never);
     if (m && never) {
-        schema__fail(c, HT_EUNSUPPORTED, at, "its parts allow no value in common");
+        grammar__schema_fail(c, HT_EUNSUPPORTED, at, "its parts allow no value in common");
         return NULL;
     }
     return m;
 }
 
-static const ht_json *flatten(schema__c *c, const ht_json *s, const char **path)
+static const ht_json *flatten(grammar__schema_c *c, const ht_json *s, const char **path)
 {
     const ht_json *ref = ht_json_get(s, "$ref"), *all = ht_json_get(s, "allOf");
     const char *at = *path;
     if (ref) {
-        const ht_json *target = schema__resolve(c, ref, schema__at(c, at, "$ref"));
+        const ht_json *target = grammar__schema_resolve(c, ref, grammar__schema_at(c, at, "$ref"));
         if (!target) return NULL;
         const char *to = ht_arena_printf(c->g->arena, "%s", ref->s);
-        if (!schema__constrains(s, "$ref")) {
+        if (!grammar__schema_constrains(s, "$ref")) {
             *path = to ? to : at;
-            return schema__flatten(c, target, path);
+            return grammar__schema_flatten(c, target, path);
         }
-        return merge_in(c, schema__flatten(c, schema__without(c, s, "$ref"), &at), target, to, at);
+        return merge_in(c, grammar__schema_flatten(c, grammar__schema_without(c, s, "$ref"), &at),
+                        target, to, at);
     }
     if (!all) return s;
     if (all->type != HT_JARR || all->n == 0) {
-        schema__fail(c, HT_EFORMAT, schema__at(c, at, "allOf"), "must be an array of schemas");
+        grammar__schema_fail(c, HT_EFORMAT, grammar__schema_at(c, at, "allOf"),
+                             "must be an array of schemas");
         return NULL;
     }
-    const ht_json *m = schema__without(c, s, "allOf");
+    const ht_json *m = grammar__schema_without(c, s, "allOf");
     for (size_t i = 0; m && i < all->n; i++)
-        m = merge_in(c, m, &all->at[i], schema__at_i(c, at, "allOf", i), at);
+        m = merge_in(c, m, &all->at[i], grammar__schema_at_i(c, at, "allOf", i), at);
     return m;
 }
 
-const ht_json *schema__flatten(schema__c *c, const ht_json *s, const char **path)
+const ht_json *grammar__schema_flatten(grammar__schema_c *c, const ht_json *s, const char **path)
 {
     if (!s || !*path || !grammar__ok(c->g)) return NULL;
     if (s->type == HT_JBOOL && s->b) return obj(c);
     if (s->type != HT_JOBJ) {
-        schema__fail(c, s->type == HT_JBOOL ? HT_EUNSUPPORTED : HT_EFORMAT, *path,
-                     s->type == HT_JBOOL ? "the schema false allows no value"
-                                         : "a schema must be an object or true");
+        grammar__schema_fail(c, s->type == HT_JBOOL ? HT_EUNSUPPORTED : HT_EFORMAT, *path,
+                             s->type == HT_JBOOL ? "the schema false allows no value"
+                                                 : "a schema must be an object or true");
         return NULL;
     }
     if (c->depth == SCHEMA_DEPTH) {
-        schema__fail(c, HT_EFULL, *path, "more than %d references and merges inside each other",
-                     SCHEMA_DEPTH);
+        grammar__schema_fail(c, HT_EFULL, *path,
+                             "more than %d references and merges inside each other", SCHEMA_DEPTH);
         return NULL;
     }
-    schema__check_keywords(c, s, *path);
+    grammar__schema_check_keywords(c, s, *path);
     c->depth++;
     const ht_json *flat = grammar__ok(c->g) ? flatten(c, s, path) : NULL;
     c->depth--;
@@ -353,7 +358,7 @@ const ht_json *schema__flatten(schema__c *c, const ht_json *s, const char **path
 /* ---- disjoint -------------------------------------------------------------------------------- */
 
 /* The finite set of values, or NULL. */
-static const ht_json *values_of(schema__c *c, const ht_json *s)
+static const ht_json *values_of(grammar__schema_c *c, const ht_json *s)
 {
     const ht_json *one = ht_json_get(s, "const"), *some = ht_json_get(s, "enum");
     if (!one) return some && some->type == HT_JARR ? some : NULL;
@@ -372,12 +377,12 @@ static bool requires(const ht_json *s, const ht_json *prop)
     return false;
 }
 
-bool schema__disjoint(schema__c *c, const ht_json *a, const ht_json *b, const char *path,
-                      unsigned depth)
+bool grammar__schema_disjoint(grammar__schema_c *c, const ht_json *a, const ht_json *b,
+                              const char *path, unsigned depth)
 {
     const char *pa = path, *pb = path;
-    a = schema__flatten(c, a, &pa);
-    b = schema__flatten(c, b, &pb);
+    a = grammar__schema_flatten(c, a, &pa);
+    b = grammar__schema_flatten(c, b, &pb);
     if (!a || !b) return false;
     const ht_json *va = values_of(c, a), *vb = values_of(c, b);
     if (va && vb) {
@@ -386,7 +391,7 @@ bool schema__disjoint(schema__c *c, const ht_json *a, const ht_json *b, const ch
         return true;
     }
     if (va || vb) return false;
-    unsigned ta = schema__types(c, a, path), tb = schema__types(c, b, path);
+    unsigned ta = grammar__schema_types(c, a, path), tb = grammar__schema_types(c, b, path);
     if (ta & ST_NUM) ta |= ST_INT;
     if (tb & ST_NUM) tb |= ST_INT;
     if (!(ta & tb)) return true;
@@ -395,7 +400,7 @@ bool schema__disjoint(schema__c *c, const ht_json *a, const ht_json *b, const ch
     for (size_t i = 0; p && q && i < p->n; i++) {
         const ht_json *other = step(q, p->at[i].key, p->at[i].key_n);
         if (other && requires(a, &p->at[i]) && requires(b, &p->at[i]) &&
-            schema__disjoint(c, &p->at[i], other, path, depth - 1))
+            grammar__schema_disjoint(c, &p->at[i], other, path, depth - 1))
             return true;
     }
     return false;

@@ -164,7 +164,7 @@ static uint32_t class_atom(rx *p, ranges *to, bool *set)
     return escaped(p);
 }
 
-static ast__node *class(rx *p)
+static grammar__ast_node *class(rx *p)
 {
     ranges to = {.n = 0};
     const bool negated = eat(p, "^");
@@ -180,14 +180,14 @@ static ast__node *class(rx *p)
         if (!set) add(p, &to, lo, hi);
     }
     if (!eat(p, "]")) refuse(p, "a class without an end");
-    return ast__class(p->g, to.r, to.n, negated);
+    return grammar__ast_class(p->g, to.r, to.n, negated);
 }
 
 /* ---- terms ----------------------------------------------------------------------------------- */
 
-static ast__node *alternatives(rx *p, bool top);
+static grammar__ast_node *alternatives(rx *p, bool top);
 
-static ast__node *group(rx *p)
+static grammar__ast_node *group(rx *p)
 {
     if (eat(p, "?")) {
         if (eat(p, "<") && more(p) && p->s[p->i] != '=' && p->s[p->i] != '!') {
@@ -199,18 +199,18 @@ static ast__node *group(rx *p)
         }
     }
     if (++p->depth > AST_DEPTH) refuse(p, "groups nested too deeply");
-    ast__node *x = grammar__ok(p->g) ? alternatives(p, false) : NULL;
+    grammar__ast_node *x = grammar__ok(p->g) ? alternatives(p, false) : NULL;
     p->depth--;
     if (!eat(p, ")")) refuse(p, "a group without an end");
     return x;
 }
 
-static ast__node *atom(rx *p)
+static grammar__ast_node *atom(rx *p)
 {
     ranges to = {.n = 0};
     if (eat(p, "(")) return group(p);
     if (eat(p, "[")) return class(p);
-    if (eat(p, ".")) return ast__class(p->g, line_ends, 3, true);
+    if (eat(p, ".")) return grammar__ast_class(p->g, line_ends, 3, true);
     if (strchr("*+?{", p->s[p->i])) refuse(p, "nothing to repeat");
     else if (strchr("^$", p->s[p->i]))
         refuse(p, "an anchor inside the pattern (^ may begin and $ may end it, or an alternative)");
@@ -225,7 +225,7 @@ static ast__node *atom(rx *p)
         const uint32_t cp = escaped(p);
         add(p, &to, cp, cp);
     }
-    return ast__class(p->g, to.r, to.n, false);
+    return grammar__ast_class(p->g, to.r, to.n, false);
 }
 
 static uint32_t number(rx *p)
@@ -240,7 +240,7 @@ static uint32_t number(rx *p)
     return v;
 }
 
-static ast__node *repeated(rx *p, ast__node *x)
+static grammar__ast_node *repeated(rx *p, grammar__ast_node *x)
 {
     uint32_t min = 0, max = G_INF;
     if (eat(p, "*")) {
@@ -256,7 +256,7 @@ static ast__node *repeated(rx *p, ast__node *x)
         return x;
     }
     (void)eat(p, "?"); /* lazy: the same language */
-    ast__node *r = ast__new(p->g, AST_REPEAT);
+    grammar__ast_node *r = grammar__ast_new(p->g, AST_REPEAT);
     if (!r || !x) return NULL;
     r->child = x;
     r->min = min;
@@ -266,33 +266,33 @@ static ast__node *repeated(rx *p, ast__node *x)
 }
 
 /* Any characters, where the pattern is not anchored. */
-static ast__node *anything(rx *p)
+static grammar__ast_node *anything(rx *p)
 {
-    ast__node *r = ast__new(p->g, AST_REPEAT);
+    grammar__ast_node *r = grammar__ast_new(p->g, AST_REPEAT);
     if (!r) return NULL;
-    r->child = ast__class(p->g, NULL, 0, true);
+    r->child = grammar__ast_class(p->g, NULL, 0, true);
     r->max = G_INF;
     return r;
 }
 
-static ast__node *alternatives(rx *p, bool top)
+static grammar__ast_node *alternatives(rx *p, bool top)
 {
-    ast__node *alt = ast__new(p->g, AST_ALT);
+    grammar__ast_node *alt = grammar__ast_new(p->g, AST_ALT);
     do {
-        ast__node *cat = ast__new(p->g, AST_CAT);
-        if (top && !eat(p, "^")) ast__add(cat, anything(p));
+        grammar__ast_node *cat = grammar__ast_new(p->g, AST_CAT);
+        if (top && !eat(p, "^")) grammar__ast_add(cat, anything(p));
         bool end = false;
         while (more(p) && p->s[p->i] != '|' && p->s[p->i] != ')' && !end) {
             if (top && p->s[p->i] == '$' && (p->i + 1 == p->n || p->s[p->i + 1] == '|')) {
                 p->i++;
                 end = true;
             } else {
-                ast__node *x = atom(p);
-                if (grammar__ok(p->g)) ast__add(cat, repeated(p, x));
+                grammar__ast_node *x = atom(p);
+                if (grammar__ok(p->g)) grammar__ast_add(cat, repeated(p, x));
             }
         }
-        if (top && !end) ast__add(cat, anything(p));
-        ast__add(alt, cat);
+        if (top && !end) grammar__ast_add(cat, anything(p));
+        grammar__ast_add(alt, cat);
     } while (grammar__ok(p->g) && eat(p, "|"));
     return alt;
 }
@@ -301,9 +301,9 @@ uint32_t grammar__regex(grammar__nfa *g, const char *pattern, size_t n, const ch
                         uint32_t next)
 {
     rx p = {.g = g, .s = pattern, .n = n, .where = where};
-    const ast__node *x = alternatives(&p, true);
+    const grammar__ast_node *x = alternatives(&p, true);
     if (grammar__ok(g) && p.i < p.n) refuse(&p, "a bracket that closes nothing");
-    return ast__emit(g, x, true, next);
+    return grammar__ast_emit(g, x, true, next);
 }
 
 #define TIME "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?"

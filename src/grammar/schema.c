@@ -9,7 +9,7 @@
 
 /* ---- errors, paths --------------------------------------------------------------------------- */
 
-void schema__fail(schema__c *c, int code, const char *path, const char *fmt, ...)
+void grammar__schema_fail(grammar__schema_c *c, int code, const char *path, const char *fmt, ...)
 {
     char text[200];
     va_list ap;
@@ -19,7 +19,7 @@ void schema__fail(schema__c *c, int code, const char *path, const char *fmt, ...
     grammar__fail(c->g, code, "the JSON schema at %.120s: %s", path ? path : "#", text);
 }
 
-void schema__blame(schema__c *c, const char *path)
+void grammar__schema_blame(grammar__schema_c *c, const char *path)
 {
     char text[sizeof c->g->e->msg];
     if (!c->g->rc || strstr(c->g->e->msg, "the JSON schema at")) return;
@@ -27,7 +27,7 @@ void schema__blame(schema__c *c, const char *path)
     c->g->rc = HT_FAIL(c->g->e, c->g->rc, "the JSON schema at %.120s: %s", path, text);
 }
 
-const char *schema__at(schema__c *c, const char *path, const char *key)
+const char *grammar__schema_at(grammar__schema_c *c, const char *path, const char *key)
 {
     ht_buf b;
     ht_buf_init(&b, 4096);
@@ -44,11 +44,11 @@ const char *schema__at(schema__c *c, const char *path, const char *key)
     return out ? out : "#...";
 }
 
-const char *schema__at_i(schema__c *c, const char *path, const char *key, size_t i)
+const char *grammar__schema_at_i(grammar__schema_c *c, const char *path, const char *key, size_t i)
 {
     char text[24];
     (void)snprintf(text, sizeof text, "%zu", i);
-    return schema__at(c, schema__at(c, path, key), text);
+    return grammar__schema_at(c, grammar__schema_at(c, path, key), text);
 }
 
 /* ---- keywords -------------------------------------------------------------------------------- */
@@ -108,52 +108,55 @@ static char kind_of(const char *key)
     return strncmp(key, "x-", 2) == 0 ? 'A' : 0;
 }
 
-bool schema__annotation(const char *key)
+bool grammar__schema_annotation(const char *key)
 {
     return kind_of(key) == 'A';
 }
 
-bool schema__constrains(const ht_json *s, const char *except)
+bool grammar__schema_constrains(const ht_json *s, const char *except)
 {
     for (size_t i = 0; i < s->n; i++)
-        if (!schema__annotation(s->at[i].key) && (!except || strcmp(s->at[i].key, except) != 0))
+        if (!grammar__schema_annotation(s->at[i].key) &&
+            (!except || strcmp(s->at[i].key, except) != 0))
             return true;
     return false;
 }
 
-void schema__check_keywords(schema__c *c, const ht_json *s, const char *path)
+void grammar__schema_check_keywords(grammar__schema_c *c, const ht_json *s, const char *path)
 {
     for (size_t i = 0; i < s->n && grammar__ok(c->g); i++) {
-        const char *key = s->at[i].key, *at = schema__at(c, path, key);
+        const char *key = s->at[i].key, *at = grammar__schema_at(c, path, key);
         if (strlen(key) != s->at[i].key_n || !kind_of(key))
-            schema__fail(c, HT_EUNSUPPORTED, at, "the keyword is not supported");
+            grammar__schema_fail(c, HT_EUNSUPPORTED, at, "the keyword is not supported");
         if (strcmp(key, "properties") != 0) continue;
-        if (s->at[i].type != HT_JOBJ) schema__fail(c, HT_EFORMAT, at, "must be an object");
+        if (s->at[i].type != HT_JOBJ) grammar__schema_fail(c, HT_EFORMAT, at, "must be an object");
         for (size_t k = 0; grammar__ok(c->g) && k < s->at[i].n; k++)
             if (strlen(s->at[i].at[k].key) != s->at[i].at[k].key_n)
-                schema__fail(c, HT_EUNSUPPORTED, at, "a name with a NUL in it");
+                grammar__schema_fail(c, HT_EUNSUPPORTED, at, "a name with a NUL in it");
     }
 }
 
-static unsigned type_bit(schema__c *c, const ht_json *t, const char *path)
+static unsigned type_bit(grammar__schema_c *c, const ht_json *t, const char *path)
 {
     static const char *const names[] = {"null",   "boolean", "integer", "number",
                                         "string", "array",   "object"};
     for (unsigned i = 0; t->type == HT_JSTR && i < 7; i++)
         if (strcmp(t->s, names[i]) == 0) return 1u << i;
-    schema__fail(c, HT_EFORMAT, schema__at(c, path, "type"),
-                 "must be null, boolean, integer, number, string, array or object");
+    grammar__schema_fail(c, HT_EFORMAT, grammar__schema_at(c, path, "type"),
+                         "must be null, boolean, integer, number, string, array or object");
     return 0;
 }
 
-unsigned schema__types(schema__c *c, const ht_json *s, const char *path)
+unsigned grammar__schema_types(grammar__schema_c *c, const ht_json *s, const char *path)
 {
     const ht_json *t = ht_json_get(s, "type");
     unsigned bits = 0;
     if (t && t->type != HT_JARR) return type_bit(c, t, path);
     for (size_t i = 0; t && i < t->n; i++) bits |= type_bit(c, &t->at[i], path);
     if (t) {
-        if (!bits) schema__fail(c, HT_EFORMAT, schema__at(c, path, "type"), "names no type");
+        if (!bits)
+            grammar__schema_fail(c, HT_EFORMAT, grammar__schema_at(c, path, "type"),
+                                 "names no type");
         return bits & ST_NUM ? bits & ~(unsigned)ST_INT : bits;
     }
     for (size_t i = 0; i < s->n; i++) {
@@ -161,22 +164,22 @@ unsigned schema__types(schema__c *c, const ht_json *s, const char *path)
         bits |= k == 'o' ? ST_OBJ : k == 'a' ? ST_ARR : k == 's' ? ST_STR : k == 'n' ? ST_NUM : 0u;
     }
     if (bits & (bits - 1))
-        schema__fail(c, HT_EUNSUPPORTED, path,
-                     "no type is given and the keywords speak of several; give the type");
+        grammar__schema_fail(c, HT_EUNSUPPORTED, path,
+                             "no type is given and the keywords speak of several; give the type");
     return bits ? bits : ST_ALL;
 }
 
 /* ---- rules for schemas ----------------------------------------------------------------------- */
 
 /* The rule of a schema, to be built later when it is new. */
-static uint32_t rule_for(schema__c *c, const ht_json *s, const char *path)
+static uint32_t rule_for(grammar__schema_c *c, const ht_json *s, const char *path)
 {
     for (uint32_t i = c->n_jobs; i-- > 0;)
         if (c->job[i].schema == s) return c->job[i].rule;
     if (!grammar__ok(c->g)) return 0;
     if (c->n_jobs == c->job_cap) {
         const uint32_t want = c->job_cap ? c->job_cap * 2 : 64;
-        schema__job *p = ht_mem_resize(c->job, want * sizeof *p);
+        grammar__schema_job *p = ht_mem_resize(c->job, want * sizeof *p);
         if (!p) {
             grammar__fail(c->g, HT_ENOMEM, "no memory for a schema");
             return 0;
@@ -185,12 +188,12 @@ static uint32_t rule_for(schema__c *c, const ht_json *s, const char *path)
         c->job_cap = want;
     }
     const uint32_t rule = grammar__rule_new(c->g, path);
-    c->job[c->n_jobs++] = (schema__job){s, path, rule};
+    c->job[c->n_jobs++] = (grammar__schema_job){s, path, rule};
     return rule;
 }
 
 /* A value inside a container. */
-static uint32_t inner(schema__c *c, const ht_json *s, const char *path, uint32_t next)
+static uint32_t inner(grammar__schema_c *c, const ht_json *s, const char *path, uint32_t next)
 {
     if (s->type == HT_JBOOL && s->b)
         return grammar__call(c->g, grammar__json_rule(c->j, GJ_VALUE), true, next);
@@ -198,67 +201,71 @@ static uint32_t inner(schema__c *c, const ht_json *s, const char *path, uint32_t
 }
 
 /* A count of a keyword; def when it is not there. */
-static uint32_t count(schema__c *c, const ht_json *s, const char *key, const char *path,
+static uint32_t count(grammar__schema_c *c, const ht_json *s, const char *key, const char *path,
                       uint32_t def)
 {
     const ht_json *v = ht_json_get(s, key);
     if (!v) return def;
     const bool whole = v->type == HT_JINT || (v->type == HT_JREAL && v->d == (double)(int64_t)v->d);
     if (!whole || v->d < 0) {
-        schema__fail(c, HT_EFORMAT, schema__at(c, path, key), "must be a whole number from 0");
+        grammar__schema_fail(c, HT_EFORMAT, grammar__schema_at(c, path, key),
+                             "must be a whole number from 0");
         return def;
     }
     if (v->d > G_REPEAT) {
-        schema__fail(c, HT_EUNSUPPORTED, schema__at(c, path, key), "is more than %d", G_REPEAT);
+        grammar__schema_fail(c, HT_EUNSUPPORTED, grammar__schema_at(c, path, key),
+                             "is more than %d", G_REPEAT);
         return def;
     }
     return (uint32_t)v->d;
 }
 
-static void refuse(schema__c *c, const ht_json *s, const char *key, const char *path,
+static void refuse(grammar__schema_c *c, const ht_json *s, const char *key, const char *path,
                    const char *why)
 {
-    if (ht_json_get(s, key)) schema__fail(c, HT_EUNSUPPORTED, schema__at(c, path, key), "%s", why);
+    if (ht_json_get(s, key))
+        grammar__schema_fail(c, HT_EUNSUPPORTED, grammar__schema_at(c, path, key), "%s", why);
 }
 
 /* ---- strings and numbers --------------------------------------------------------------------- */
 
-static uint32_t string(schema__c *c, const ht_json *s, const char *path)
+static uint32_t string(grammar__schema_c *c, const ht_json *s, const char *path)
 {
     grammar__nfa *g = c->g;
     const ht_json *pattern = ht_json_get(s, "pattern"), *format = ht_json_get(s, "format");
     const bool sized = ht_json_get(s, "minLength") || ht_json_get(s, "maxLength");
-    const char *at = schema__at(c, path, pattern ? "pattern" : "format");
+    const char *at = grammar__schema_at(c, path, pattern ? "pattern" : "format");
     if (!pattern && !format && !sized)
         return grammar__call(g, grammar__json_rule(c->j, GJ_STRING), false, 0);
     if (sized && (pattern || format))
-        schema__fail(c, HT_EUNSUPPORTED, at, "together with minLength or maxLength");
-    if (pattern && format) schema__fail(c, HT_EUNSUPPORTED, at, "together with format");
+        grammar__schema_fail(c, HT_EUNSUPPORTED, at, "together with minLength or maxLength");
+    if (pattern && format) grammar__schema_fail(c, HT_EUNSUPPORTED, at, "together with format");
     const uint32_t quote = grammar__str(g, "\"", 0);
     uint32_t body = 0;
     if (sized) {
         const uint32_t min = count(c, s, "minLength", path, 0),
                        max = count(c, s, "maxLength", path, G_INF);
-        if (max < min) schema__fail(c, HT_EUNSUPPORTED, path, "maxLength is below minLength");
+        if (max < min)
+            grammar__schema_fail(c, HT_EUNSUPPORTED, path, "maxLength is below minLength");
         body = grammar__repeat(g, grammar__json_rule(c->j, GJ_CHAR), min, max, quote);
     } else {
         const ht_json *text = pattern ? pattern : format;
         const char *p = text->type != HT_JSTR ? NULL : pattern ? text->s : grammar__format(text->s);
-        if (text->type != HT_JSTR) schema__fail(c, HT_EFORMAT, at, "must be a string");
-        else if (!p) schema__fail(c, HT_EUNSUPPORTED, at, "the format \"%.40s\"", text->s);
+        if (text->type != HT_JSTR) grammar__schema_fail(c, HT_EFORMAT, at, "must be a string");
+        else if (!p) grammar__schema_fail(c, HT_EUNSUPPORTED, at, "the format \"%.40s\"", text->s);
         if (p) body = grammar__regex(g, p, pattern ? text->n : strlen(p), "the pattern", quote);
-        schema__blame(c, at);
+        grammar__schema_blame(c, at);
     }
     return grammar__str(g, "\"", body);
 }
 
-static void bound(schema__c *c, const ht_json *s, const char *key, const char *path, bool lower,
-                  bool open, grammar__range_of *r)
+static void bound(grammar__schema_c *c, const ht_json *s, const char *key, const char *path,
+                  bool lower, bool open, grammar__range_of *r)
 {
     const ht_json *v = ht_json_get(s, key);
     if (!v) return;
     if (v->type != HT_JINT && v->type != HT_JREAL) {
-        schema__fail(c, HT_EFORMAT, schema__at(c, path, key), "must be a number");
+        grammar__schema_fail(c, HT_EFORMAT, grammar__schema_at(c, path, key), "must be a number");
     } else if (lower && (!r->has_lo || v->d >= r->lo)) {
         r->open_lo = open || (r->has_lo && v->d == r->lo && r->open_lo);
         r->lo = v->d;
@@ -270,7 +277,7 @@ static void bound(schema__c *c, const ht_json *s, const char *key, const char *p
     }
 }
 
-static uint32_t number(schema__c *c, const ht_json *s, const char *path, bool integer)
+static uint32_t number(grammar__schema_c *c, const ht_json *s, const char *path, bool integer)
 {
     grammar__range_of r = {0};
     uint32_t at = 0;
@@ -287,14 +294,14 @@ static uint32_t number(schema__c *c, const ht_json *s, const char *path, bool in
         return grammar__call(c->g, grammar__json_rule(c->j, integer ? GJ_INTEGER : GJ_NUMBER),
                              false, 0);
     if (!grammar__number(c->g, &r, integer, 0, &at) && grammar__ok(c->g))
-        schema__fail(c, HT_EUNSUPPORTED, path, "no number lies within its bounds");
-    schema__blame(c, path);
+        grammar__schema_fail(c, HT_EUNSUPPORTED, path, "no number lies within its bounds");
+    grammar__schema_blame(c, path);
     return at;
 }
 
 /* ---- arrays ---------------------------------------------------------------------------------- */
 
-static uint32_t array(schema__c *c, const ht_json *s, const char *path)
+static uint32_t array(grammar__schema_c *c, const ht_json *s, const char *path)
 {
     grammar__nfa *g = c->g;
     const ht_json *prefix = ht_json_get(s, "prefixItems"), *items = ht_json_get(s, "items");
@@ -304,23 +311,24 @@ static uint32_t array(schema__c *c, const ht_json *s, const char *path)
     const uint32_t min = count(c, s, "minItems", path, 0);
     uint32_t max = count(c, s, "maxItems", path, G_INF);
     if (prefix && (prefix->type != HT_JARR || k == 0 || k > G_REPEAT))
-        schema__fail(c, HT_EFORMAT, schema__at(c, path, "prefixItems"),
-                     "must be an array of schemas");
+        grammar__schema_fail(c, HT_EFORMAT, grammar__schema_at(c, path, "prefixItems"),
+                             "must be an array of schemas");
     if (items && items->type == HT_JARR)
-        schema__fail(c, HT_EUNSUPPORTED, schema__at(c, path, "items"),
-                     "an array of schemas; that is prefixItems since 2020-12");
+        grammar__schema_fail(c, HT_EUNSUPPORTED, grammar__schema_at(c, path, "items"),
+                             "an array of schemas; that is prefixItems since 2020-12");
     if (unique && !(unique->type == HT_JBOOL && !unique->b) && max > 1)
         refuse(c, s, "uniqueItems", path, "the keyword is not supported");
     const bool none = items ? items->type == HT_JBOOL && !items->b : prefix != NULL;
     if (none && max > k) max = (uint32_t)k;
-    if (max < min) schema__fail(c, HT_EUNSUPPORTED, path, "fewer items are allowed than asked for");
+    if (max < min)
+        grammar__schema_fail(c, HT_EUNSUPPORTED, path, "fewer items are allowed than asked for");
     if (!grammar__ok(g)) return 0;
     const uint32_t close = grammar__str(g, "]", 0), end = grammar__space(c->j, close);
     if (max == 0) return grammar__str(g, "[", end);
     /* Behind the k-th item: `,` item, so often. */
     uint32_t some = end, only = end;
     if (max > k) {
-        const char *at = schema__at(c, path, "items");
+        const char *at = grammar__schema_at(c, path, "items");
         const uint32_t rule = grammar__rule_new(g, at);
         const ht_json *item = items ? items : &any;
         grammar__rule_set(g, rule,
@@ -337,7 +345,7 @@ static uint32_t array(schema__c *c, const ht_json *s, const char *path)
     }
     for (size_t i = k; i-- > 0;) {
         if (i >= max) continue;
-        const char *at = schema__at_i(c, path, "prefixItems", i);
+        const char *at = grammar__schema_at_i(c, path, "prefixItems", i);
         const uint32_t one = grammar__space(c->j, inner(c, &prefix->at[i], at, some));
         some = grammar__str(g, ",", one);
         only = one;
@@ -376,7 +384,7 @@ static bool has_key(const ht_json *props, const ht_json *name)
 }
 
 /* Names that must be there and have no schema of their own get that of additionalProperties. */
-static const ht_json *with_extra(schema__c *c, object *o)
+static const ht_json *with_extra(grammar__schema_c *c, object *o)
 {
     ht_json *all = ht_json_new(c->g->arena, HT_JOBJ);
     for (size_t i = 0; all && o->props && i < o->props->n; i++) {
@@ -388,8 +396,8 @@ static const ht_json *with_extra(schema__c *c, object *o)
         const ht_json *name = &o->required->at[i];
         if (has_key(all, name)) continue;
         if (!o->open || strlen(name->s) != name->n)
-            schema__fail(c, HT_EUNSUPPORTED, schema__at(c, o->path, "required"),
-                         "\"%.40s\" has no schema under properties", name->s);
+            grammar__schema_fail(c, HT_EUNSUPPORTED, grammar__schema_at(c, o->path, "required"),
+                                 "\"%.40s\" has no schema under properties", name->s);
         ht_json *copy = ht_json_new_bool(c->g->arena, true);
         if (copy && o->more) *copy = *o->more;
         ht_json_add(c->g->arena, all, name->s, copy);
@@ -399,7 +407,7 @@ static const ht_json *with_extra(schema__c *c, object *o)
 }
 
 /* Members that are not named: min to max of them, behind `{` (first) or behind others. */
-static uint32_t others(schema__c *c, const object *o, const ht_json *props, bool first,
+static uint32_t others(grammar__schema_c *c, const object *o, const ht_json *props, bool first,
                        uint32_t min, uint32_t max, uint32_t end)
 {
     grammar__nfa *g = c->g;
@@ -409,7 +417,7 @@ static uint32_t others(schema__c *c, const object *o, const ht_json *props, bool
         return 0;
     }
     for (size_t i = 0; i < props->n; i++) names[i] = &props->at[i];
-    const char *at = schema__at(c, o->path, "additionalProperties");
+    const char *at = grammar__schema_at(c, o->path, "additionalProperties");
     const ht_json any = {.type = HT_JBOOL, .b = true};
     const uint32_t member = grammar__rule_new(g, at), more = grammar__rule_new(g, at);
     uint32_t value = grammar__space(c->j, inner(c, o->more ? o->more : &any, at, 0));
@@ -424,7 +432,7 @@ static uint32_t others(schema__c *c, const object *o, const ht_json *props, bool
     return min ? value : grammar__alt(g, value, end);
 }
 
-static uint32_t members(schema__c *c, const object *o, const ht_json *props, uint32_t min,
+static uint32_t members(grammar__schema_c *c, const object *o, const ht_json *props, uint32_t min,
                         uint32_t max)
 {
     grammar__nfa *g = c->g;
@@ -434,7 +442,8 @@ static uint32_t members(schema__c *c, const object *o, const ht_json *props, uin
     if (max > 0 && o->open) none = others(c, o, props, true, min, max, end);
     for (size_t i = props->n; i-- > 0 && grammar__ok(g);) {
         const ht_json *p = &props->at[i];
-        const char *at = schema__at(c, schema__at(c, o->path, "properties"), p->key);
+        const char *at =
+            grammar__schema_at(c, grammar__schema_at(c, o->path, "properties"), p->key);
         if (p->type == HT_JBOOL && !p->b && !is_required(o, p)) continue; /* must not be there */
         uint32_t one = inner(c, p, at, some);
         one = grammar__str(g, ":", grammar__space(c->j, one));
@@ -451,7 +460,7 @@ static uint32_t members(schema__c *c, const object *o, const ht_json *props, uin
     return grammar__str(g, "{", none);
 }
 
-static uint32_t object_of(schema__c *c, const ht_json *s, const char *path)
+static uint32_t object_of(grammar__schema_c *c, const ht_json *s, const char *path)
 {
     const ht_json *more = ht_json_get(s, "additionalProperties");
     object o = {.s = s,
@@ -462,13 +471,15 @@ static uint32_t object_of(schema__c *c, const ht_json *s, const char *path)
     const uint32_t min = count(c, s, "minProperties", path, 0),
                    max = count(c, s, "maxProperties", path, G_INF);
     if (more && more->type != HT_JOBJ && more->type != HT_JBOOL)
-        schema__fail(c, HT_EFORMAT, schema__at(c, path, "additionalProperties"),
-                     "must be a schema or a boolean");
+        grammar__schema_fail(c, HT_EFORMAT, grammar__schema_at(c, path, "additionalProperties"),
+                             "must be a schema or a boolean");
     if (o.required && o.required->type != HT_JARR)
-        schema__fail(c, HT_EFORMAT, schema__at(c, path, "required"), "must be an array of names");
+        grammar__schema_fail(c, HT_EFORMAT, grammar__schema_at(c, path, "required"),
+                             "must be an array of names");
     for (size_t i = 0; o.required && grammar__ok(c->g) && i < o.required->n; i++)
         if (o.required->at[i].type != HT_JSTR)
-            schema__fail(c, HT_EFORMAT, schema__at(c, path, "required"), "must hold names");
+            grammar__schema_fail(c, HT_EFORMAT, grammar__schema_at(c, path, "required"),
+                                 "must hold names");
     if (!grammar__ok(c->g)) return 0;
     /* Unless it is said that others may come, only the listed ones are written. */
     o.open = more ? more->type == HT_JOBJ || more->b : !o.props || o.props->n == 0;
@@ -481,7 +492,8 @@ static uint32_t object_of(schema__c *c, const ht_json *s, const char *path)
         refuse(c, s, "minProperties", path, "more than the required properties");
     if (props->n > 0 && max < G_INF && (o.open || max < props->n))
         refuse(c, s, "maxProperties", path, "together with properties that it may leave out");
-    if (max < min) schema__fail(c, HT_EUNSUPPORTED, path, "maxProperties is below minProperties");
+    if (max < min)
+        grammar__schema_fail(c, HT_EUNSUPPORTED, path, "maxProperties is below minProperties");
     return members(c, &o, props, min, max);
 }
 
@@ -499,49 +511,50 @@ static unsigned bit_of(const ht_json *v)
 static bool listed(const ht_json *list, const ht_json *v)
 {
     for (size_t i = 0; i < list->n; i++)
-        if (schema__equal(&list->at[i], v)) return true;
+        if (grammar__schema_equal(&list->at[i], v)) return true;
     return false;
 }
 
-static void also(schema__c *c, uint32_t *at, bool *any, uint32_t one)
+static void also(grammar__schema_c *c, uint32_t *at, bool *any, uint32_t one)
 {
     *at = *any ? grammar__alt(c->g, one, *at) : one;
     *any = true;
 }
 
 /* enum and const. Other keywords beside them would have to be checked here and now. */
-static uint32_t constants(schema__c *c, const ht_json *s, const char *path)
+static uint32_t constants(grammar__schema_c *c, const ht_json *s, const char *path)
 {
     const ht_json *one = ht_json_get(s, "const"), *list = ht_json_get(s, "enum");
     uint32_t at = 0;
     bool any = false;
     if (list && (list->type != HT_JARR || list->n == 0)) {
-        schema__fail(c, HT_EFORMAT, schema__at(c, path, "enum"), "must be an array of values");
+        grammar__schema_fail(c, HT_EFORMAT, grammar__schema_at(c, path, "enum"),
+                             "must be an array of values");
         return 0;
     }
     for (size_t i = 0; i < s->n; i++) {
         const char k = kind_of(s->at[i].key);
         if (k != 'A' && k != 'G') refuse(c, s, s->at[i].key, path, "together with enum or const");
     }
-    const unsigned types = ht_json_get(s, "type") ? schema__types(c, s, path) : ~0u;
+    const unsigned types = ht_json_get(s, "type") ? grammar__schema_types(c, s, path) : ~0u;
     for (size_t i = 0; i < (one ? 1 : list->n) && grammar__ok(c->g); i++) {
         const ht_json *v = one ? one : &list->at[i];
         if ((one && list && !listed(list, v)) || !(bit_of(v) & types)) continue;
         also(c, &at, &any, grammar__json_const(c->j, v, 0));
     }
-    if (!any) schema__fail(c, HT_EUNSUPPORTED, path, "none of its values has its type");
+    if (!any) grammar__schema_fail(c, HT_EUNSUPPORTED, path, "none of its values has its type");
     return at;
 }
 
-static uint32_t plain(schema__c *c, const ht_json *s, const char *path)
+static uint32_t plain(grammar__schema_c *c, const ht_json *s, const char *path)
 {
     grammar__nfa *g = c->g;
     uint32_t at = 0;
     bool any = false;
     if (ht_json_get(s, "enum") || ht_json_get(s, "const")) return constants(c, s, path);
-    if (!schema__constrains(s, NULL))
+    if (!grammar__schema_constrains(s, NULL))
         return grammar__call(g, grammar__json_rule(c->j, GJ_VALUE), false, 0);
-    const unsigned t = schema__types(c, s, path);
+    const unsigned t = grammar__schema_types(c, s, path);
     if (t & ST_OBJ) also(c, &at, &any, object_of(c, s, path));
     if (t & ST_ARR) also(c, &at, &any, array(c, s, path));
     if (t & ST_STR) also(c, &at, &any, string(c, s, path));
@@ -554,64 +567,69 @@ static uint32_t plain(schema__c *c, const ht_json *s, const char *path)
     return at;
 }
 
-static uint32_t emit(schema__c *c, const ht_json *s, const char *path);
+static uint32_t emit(grammar__schema_c *c, const ht_json *s, const char *path);
 
 /* anyOf and oneOf, with what stands beside them worked into every branch. */
-static uint32_t branches(schema__c *c, const ht_json *s, const char *key, const char *path)
+static uint32_t branches(grammar__schema_c *c, const ht_json *s, const char *key, const char *path)
 {
     const ht_json *list = ht_json_get(s, key);
     uint32_t at = 0;
     bool any = false;
     if (list->type != HT_JARR || list->n == 0) {
-        schema__fail(c, HT_EFORMAT, schema__at(c, path, key), "must be an array of schemas");
+        grammar__schema_fail(c, HT_EFORMAT, grammar__schema_at(c, path, key),
+                             "must be an array of schemas");
         return 0;
     }
-    if (list->n > 512) schema__fail(c, HT_EFULL, schema__at(c, path, key), "more than 512 schemas");
+    if (list->n > 512)
+        grammar__schema_fail(c, HT_EFULL, grammar__schema_at(c, path, key),
+                             "more than 512 schemas");
     for (size_t i = 0; strcmp(key, "oneOf") == 0 && i < list->n && grammar__ok(c->g); i++)
         for (size_t k = 0; k < i && grammar__ok(c->g); k++)
-            if (!schema__disjoint(c, &list->at[i], &list->at[k], schema__at_i(c, path, key, i), 3))
-                schema__fail(c, HT_EUNSUPPORTED, schema__at_i(c, path, key, i),
-                             "it may overlap with branch %zu, and then neither is valid; use anyOf",
-                             k);
-    const bool beside = schema__constrains(s, key);
-    const ht_json *base = beside ? schema__without(c, s, key) : NULL;
+            if (!grammar__schema_disjoint(c, &list->at[i], &list->at[k],
+                                          grammar__schema_at_i(c, path, key, i), 3))
+                grammar__schema_fail(
+                    c, HT_EUNSUPPORTED, grammar__schema_at_i(c, path, key, i),
+                    "it may overlap with branch %zu, and then neither is valid; use anyOf", k);
+    const bool beside = grammar__schema_constrains(s, key);
+    const ht_json *base = beside ? grammar__schema_without(c, s, key) : NULL;
     for (size_t i = 0; i < list->n && grammar__ok(c->g); i++) {
-        const char *to = schema__at_i(c, path, key, i);
+        const char *to = grammar__schema_at_i(c, path, key, i);
         if (!beside) {
             also(c, &at, &any, grammar__call(c->g, rule_for(c, &list->at[i], to), false, 0));
             continue;
         }
         bool never = false;
         const char *flat_path = to;
-        const ht_json *flat = schema__flatten(c, &list->at[i], &flat_path);
-        const ht_json *m = flat ? schema__merge(c, base, flat, to, &never) : NULL;
+        const ht_json *flat = grammar__schema_flatten(c, &list->at[i], &flat_path);
+        const ht_json *m = flat ? grammar__schema_merge(c, base, flat, to, &never) : NULL;
         if (m && !never) also(c, &at, &any, emit(c, m, to));
     }
-    if (!any) schema__fail(c, HT_EUNSUPPORTED, path, "none of its branches allows a value");
+    if (!any) grammar__schema_fail(c, HT_EUNSUPPORTED, path, "none of its branches allows a value");
     return at;
 }
 
 /* A schema, references and merges worked in. */
-static uint32_t emit(schema__c *c, const ht_json *s, const char *path)
+static uint32_t emit(grammar__schema_c *c, const ht_json *s, const char *path)
 {
     const ht_json *ref = ht_json_get(s, "$ref");
-    if (ref && !schema__constrains(s, "$ref")) {
+    if (ref && !grammar__schema_constrains(s, "$ref")) {
         /* One rule for what is referred to, however often: recursion ends here. */
-        schema__check_keywords(c, s, path);
-        const ht_json *to = schema__resolve(c, ref, schema__at(c, path, "$ref"));
+        grammar__schema_check_keywords(c, s, path);
+        const ht_json *to = grammar__schema_resolve(c, ref, grammar__schema_at(c, path, "$ref"));
         const char *at = to ? ht_arena_strndup(c->g->arena, ref->s, ref->n) : NULL;
         return at ? grammar__call(c->g, rule_for(c, to, at), false, 0) : 0;
     }
-    const ht_json *flat = schema__flatten(c, s, &path);
+    const ht_json *flat = grammar__schema_flatten(c, s, &path);
     uint32_t at = 0;
     if (!flat) return 0;
     if (++c->depth > SCHEMA_DEPTH) {
-        schema__fail(c, HT_EFULL, path, "too many references and merges inside each other");
+        grammar__schema_fail(c, HT_EFULL, path, "too many references and merges inside each other");
         return 0;
     }
     const bool some = ht_json_get(flat, "anyOf"), one = ht_json_get(flat, "oneOf");
     if (some && one)
-        schema__fail(c, HT_EUNSUPPORTED, schema__at(c, path, "oneOf"), "together with anyOf");
+        grammar__schema_fail(c, HT_EUNSUPPORTED, grammar__schema_at(c, path, "oneOf"),
+                             "together with anyOf");
     else if (some || one) at = branches(c, flat, some ? "anyOf" : "oneOf", path);
     else at = plain(c, flat, path);
     c->depth--;
@@ -621,10 +639,10 @@ static uint32_t emit(schema__c *c, const ht_json *s, const char *path)
 int grammar__schema(grammar__nfa *g, grammar__json *j, const ht_json *root, const ht_json *schema,
                     const char *path, uint32_t *rule)
 {
-    schema__c c = {.g = g, .j = j, .root = root};
+    grammar__schema_c c = {.g = g, .j = j, .root = root};
     *rule = rule_for(&c, schema, path);
     while (grammar__ok(g) && c.done < c.n_jobs) {
-        const schema__job job = c.job[c.done++];
+        const grammar__schema_job job = c.job[c.done++];
         c.depth = 0;
         grammar__rule_set(g, job.rule, emit(&c, job.schema, job.path));
     }

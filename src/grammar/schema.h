@@ -8,15 +8,15 @@ typedef struct {
     const ht_json *schema;
     const char *path;
     uint32_t rule;
-} schema__job;
+} grammar__schema_job;
 typedef struct {
     grammar__nfa *g;
     grammar__json *j;
     const ht_json *root;
-    schema__job *job; /* a rule for every schema node met: those from `done` on are not built yet */
+    grammar__schema_job *job; /* a rule for every schema met; those from `done` on are to be built */
     uint32_t n_jobs, job_cap, done;
     unsigned depth;
-} schema__c;
+} grammar__schema_c;
 enum { SCHEMA_DEPTH = 64 }; /* merges and references inside each other */
 
 /* bits of "type" */
@@ -26,35 +26,35 @@ enum {
 };
 
 /* "path/key" with ~ and / escaped, in the arena. */
-const char *schema__at(schema__c *, const char *path, const char *key);
-const char *schema__at_i(schema__c *, const char *path, const char *key, size_t i);
+const char *grammar__schema_at(grammar__schema_c *, const char *path, const char *key);
+const char *grammar__schema_at_i(grammar__schema_c *, const char *path, const char *key, size_t i);
 /* Fail the build with the pointer in front. */
-void schema__fail(schema__c *, int code, const char *path, const char *fmt, ...)
+void grammar__schema_fail(grammar__schema_c *, int code, const char *path, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 /* When the build failed just now without a pointer: put this one in front. */
-void schema__blame(schema__c *, const char *path);
+void grammar__schema_blame(grammar__schema_c *, const char *path);
 /* Says something about a value and does not restrict it. */
-bool schema__annotation(const char *key);
+bool grammar__schema_annotation(const char *key);
 /* Fail on a keyword that is not understood. */
-void schema__check_keywords(schema__c *, const ht_json *, const char *path);
+void grammar__schema_check_keywords(grammar__schema_c *, const ht_json *, const char *path);
 /* Does the schema restrict anything besides the keyword `except` (may be NULL)? */
-bool schema__constrains(const ht_json *, const char *except);
+bool grammar__schema_constrains(const ht_json *, const char *except);
 /* Bits of its type; with none given what its keywords imply, ST_ALL when they imply nothing. 0: the
  * build failed. */
-unsigned schema__types(schema__c *, const ht_json *, const char *path);
-bool schema__equal(const ht_json *, const ht_json *);
+unsigned grammar__schema_types(grammar__schema_c *, const ht_json *, const char *path);
+bool grammar__schema_equal(const ht_json *, const ht_json *);
 
 /* The node that a $ref names; path: the reference's own, for errors. */
-const ht_json *schema__resolve(schema__c *, const ht_json *ref, const char *path);
+const ht_json *grammar__schema_resolve(grammar__schema_c *, const ht_json *ref, const char *path);
 /* The schema with $ref and allOf at its top worked in, keywords checked; NULL: the build failed.
  * The result may be the same node, or the one that a $ref names. */
-const ht_json *schema__flatten(schema__c *, const ht_json *, const char **path);
+const ht_json *grammar__schema_flatten(grammar__schema_c *, const ht_json *, const char **path);
 /* What both allow (flat ones). *never: nothing. */
-const ht_json *schema__merge(schema__c *, const ht_json *a, const ht_json *b, const char *path,
-                             bool *never);
+const ht_json *grammar__schema_merge(grammar__schema_c *, const ht_json *a, const ht_json *b,
+                                     const char *path, bool *never);
 /* Without one keyword. */
-const ht_json *schema__without(schema__c *, const ht_json *, const char *key);
+const ht_json *grammar__schema_without(grammar__schema_c *, const ht_json *, const char *key);
 /* No value belongs to both, as far as types, constants and discriminating properties tell. */
-bool schema__disjoint(schema__c *, const ht_json *a, const ht_json *b, const char *path,
-                      unsigned depth);
+bool grammar__schema_disjoint(grammar__schema_c *, const ht_json *a, const ht_json *b,
+                              const char *path, unsigned depth);
 #endif

@@ -136,7 +136,7 @@ static enum jscan_result between(jscan *s, char c)
     }
 }
 
-enum jscan_result jscan_byte(jscan *s, char c)
+enum jscan_result reply__jscan_byte(jscan *s, char c)
 {
     const uint8_t kind = s->state & (ESCAPE - 1);
     bool over;

@@ -14,5 +14,5 @@ typedef struct {
     const char *word; /* rest of true, false, null */
 } jscan;
 /* Zero to start: expects an object or an array. DONE at its closing bracket; feed no more then. */
-enum jscan_result jscan_byte(jscan *, char c);
+enum jscan_result reply__jscan_byte(jscan *, char c);
 #endif

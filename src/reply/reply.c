@@ -321,7 +321,7 @@ static bool in_call(ht_reply *r)
     if (r->p.form == HT_FORM_MISTRAL_ARGS && !r->args && !named_args(r)) return r->state == IN_CALL;
     p = rest(r, &n);
     while (r->at < n && !r->rc) {
-        const enum jscan_result s = jscan_byte(&r->scan, p[r->at]);
+        const enum jscan_result s = reply__jscan_byte(&r->scan, p[r->at]);
         if (s == JSCAN_BAD) {
             stream(r, r->args_end ? r->args_end : r->at);
             call_broken(r, r->at + 1);
