@@ -153,6 +153,29 @@ static int write_model(ht_jw *w, look *k, ht_err *err)
     return rc;
 }
 
+/* What each bucket of the engines of whole prompts would take, where there are such engines. */
+static void write_buckets(ht_jw *w, const look *k, const ht_stage *tape, size_t n, ht_bucket b)
+{
+    ht_jw_arr(w);
+    for (const ht_backend *const *be = ht_backends; *be; be++) {
+        ht_dev *dev = NULL;
+        if (!(*be)->buckets || !(*be)->footprint || (*be)->open(&dev, "", NULL)) continue;
+        for (const uint16_t *rows = (*be)->buckets; *rows; rows++) {
+            ht_footprint fp = {0};
+            b.rows = *rows;
+            b.past = 0;
+            if ((*be)->footprint(dev, k->model, tape, n, &b, &fp, NULL)) continue;
+            ht_jw_obj(w);
+            ht_jw_kstr(w, "engine", (*be)->name);
+            ht_jw_kuint(w, "rows", *rows);
+            ht_jw_kuint(w, "planBytes", fp.scratch);
+            ht_jw_end(w, '}');
+        }
+        (*be)->close(dev);
+    }
+    ht_jw_end(w, ']');
+}
+
 /* What ht_engine_open with default engines would take for the context. */
 static int write_memory(ht_jw *w, look *k, ht_err *err)
 {
@@ -199,6 +222,8 @@ static int write_memory(ht_jw *w, look *k, ht_err *err)
     ht_jw_key(w, "bytes");
     api__write_memory(w, &mem);
     ht_jw_kuint(w, "availableBytes", ht_mem_available());
+    ht_jw_key(w, "wholePromptBuckets");
+    write_buckets(w, k, tape, n, b[API_PREFILL]);
     ht_jw_end(w, '}');
     return 0;
 }

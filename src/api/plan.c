@@ -17,6 +17,7 @@ void api__bucket(const ht_engine *e, int phase, uint32_t rows, uint32_t want, ht
     /* An engine of whole prompts begins at position 0, at one of its own numbers of rows. */
     const uint32_t whole = api__is_whole(&e->phase[phase]) ? api__whole_rows(e, rows) : 0;
     if (whole) out->rows = (uint16_t)whole;
+    if (whole && out->want > whole) out->want = (uint16_t)whole;
     if (api__is_whole(&e->phase[phase])) out->past = 0;
 }
 

@@ -253,7 +253,7 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "force both phases onto this engine (see hetero doctor)"),
     [HT_OPT_PREFILL_ENGINE] = STR(ENGINE, 1, C_ENGINE, "--prefill-engine", "NAME", NULL,
         "force the prefill onto this engine"),
-    [HT_OPT_GRAPH] = STR(ENGINE, 1, C_ENGINE | C(INSPECT), "--graph", "KEY=VALUE,...", NULL,
+    [HT_OPT_GRAPH] = STR(ENGINE, 1, C_ENGINE, "--graph", "KEY=VALUE,...", NULL,
         "settings of the graph engine: cache=FOLDER of compiled graphs, memory=MiB for them, cold=1 "
         "(serve from the reference until compiled), strict=1 (no stand-in), device=NAME, act=KIND, "
         "approximate=1"),

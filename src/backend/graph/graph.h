@@ -94,13 +94,15 @@ struct ht_plan {
     ov_request *request;
     ht_map blob;                     /* an imported model reads from it                           */
     float *x, *a, *h, *l;            /* registers                                                 */
+    float *out;                      /* of a part that ends before HEAD: a graph may write before it
+                                        has read all of its input                                */
     float *cos[HT_ROPES], *sin[HT_ROPES];      /* [rows,dims]                                     */
     int rope_long;                   /* what the tables hold: -1 nothing yet                      */
     int64_t *want;
     uint32_t bound[HT_KV_CLASSES];   /* first page the outputs point to; HT_NOPAGE: none          */
     graph_facts facts;
     const ht_batch *batch;
-    int rc; bool ran;
+    bool ran, dropped;               /* dropped: memory of widened weights was given back         */
     atomic_int cancel;
     uint64_t t0;
     ht_run_stats stats;

@@ -23,6 +23,8 @@ static int take_memory(ht_plan *p, ht_err *e)
     if (p->dev->pieces) {
         p->a = floats(p, rows * s->n_heads * s->head_dim, &ok);
         p->h = floats(p, rows * s->ffn, &ok);
+        const size_t nq = (size_t)s->n_heads * s->head_dim, wide = s->dim > nq ? s->dim : nq;
+        p->out = floats(p, rows * (wide > s->ffn ? wide : s->ffn), &ok);
     }
     p->l = floats(p, want * s->vocab, &ok);
     for (int r = 0; r < HT_ROPES; r++) {
@@ -223,13 +225,14 @@ static int bind_registers(ht_plan *p, ht_err *e)
     for (int output = 0; output < 2; output++)
         for (size_t i = 0; i < (output ? p->part.n_out : p->part.n_in); i++) {
             const graph_port *o = output ? &p->part.out[i] : &p->part.in[i];
-            void *mem = o->io == GRAPH_X     ? (void *)p->x
-                        : o->io == GRAPH_A   ? (void *)p->a
-                        : o->io == GRAPH_H   ? (void *)p->h
-                        : o->io == GRAPH_L   ? (void *)p->l
-                        : o->io == GRAPH_COS ? (void *)p->cos[o->layer]
-                        : o->io == GRAPH_SIN ? (void *)p->sin[o->layer]
-                                             : (void *)p->want;
+            void *mem = output && o->io != GRAPH_L ? (void *)p->out
+                        : o->io == GRAPH_X         ? (void *)p->x
+                        : o->io == GRAPH_A         ? (void *)p->a
+                        : o->io == GRAPH_H         ? (void *)p->h
+                        : o->io == GRAPH_L         ? (void *)p->l
+                        : o->io == GRAPH_COS       ? (void *)p->cos[o->layer]
+                        : o->io == GRAPH_SIN       ? (void *)p->sin[o->layer]
+                                                   : (void *)p->want;
             if (o->io == GRAPH_K || o->io == GRAPH_V) continue; /* pages: known when a run comes */
             HT_TRY(graph__bind(p, output != 0, i, mem, e));
         }

@@ -215,6 +215,19 @@ static int check_profile(ht_plan *p, ht_err *e)
                    p->facts.n_low, p->facts.low);
 }
 
+/* The register that a part leaves, from where the graph wrote it. */
+static void keep_output(ht_plan *p)
+{
+    const graph_port *last = &p->part.out[p->part.n_out - 1];
+    void *to = NULL;
+    size_t n = 0;
+    const int reg = last->io == GRAPH_X ? HT_REG_X : last->io == GRAPH_A ? HT_REG_A : HT_REG_H;
+    if (last->io != GRAPH_X && last->io != GRAPH_A && last->io != GRAPH_H) return;
+    if (graph__reg(p, reg, &to, &n, NULL)) return;
+    memcpy(to, p->out, n);
+    p->stats.host_copy_bytes += n;
+}
+
 int graph__wait(ht_plan *p, const float **logits, ht_err *e)
 {
     if (logits) *logits = NULL;
@@ -228,6 +241,10 @@ int graph__wait(ht_plan *p, const float **logits, ht_err *e)
         return HT_FAIL(e, HT_ECANCELLED, "the step was cancelled");
     HT_TRY(graph__ov_check(&p->dev->api, status, HT_EDEVICE, "running", e));
     HT_TRY(check_profile(p, e));
+    /* Every product has its weights in an order of its own once it has run. */
+    if (p->mem && !p->dropped) graph__mem_drop(p->mem);
+    p->dropped = true;
+    keep_output(p);
     if (logits) *logits = p->l;
     return 0;
 }

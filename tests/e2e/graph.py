@@ -1,0 +1,120 @@
+"""The compiled-graph engine from outside: a prompt on it and the answer on cpu, what it does not take, the
+cold start, memory, and a machine without its library."""
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
+from e2e import ENV, TALE, check, doc, end, err, run, skip, tmp
+
+GRAPH = ['--prefill-engine', 'graph']
+if 'HETERO_OPENVINO' in os.environ:
+    ENV['HETERO_OPENVINO'] = os.environ['HETERO_OPENVINO']
+
+
+def refusal(*args):
+    """What a call that must fail says; nothing else may come of it."""
+    r = run(*args)
+    check(r.returncode != 0 and r.stdout == b'', ' '.join(map(str, args))[:80], 'exit %d' % r.returncode)
+    return err(r)
+
+
+def ask(n, *more, graph='', ctx='512', new='8'):
+    ids = ','.join(str(5 + i * 7 % 900) for i in range(n))
+    args = ['run', TALE, '--ids', ids, '-n', new, '--temp', '0', '--ignore-eos', '-c', ctx, '--json']
+    return doc(*args, *more, *(['--graph', graph] if graph else []))
+
+
+def prefill(d):
+    return d['receipt']['phases'][0]
+
+
+def available():
+    d = doc('doctor', '--json')
+    eng = [e for e in d['engines'] if e['name'] == 'graph'] if d else []
+    check(len(eng) == 1, 'doctor lists the engine')
+    if eng and eng[0]['available']:
+        check(eng[0]['describe']['buckets'] == [32, 128, 512, 2048], 'its buckets', eng[0])
+        check(eng[0]['describe']['device'] == 'CPU', 'its device', eng[0])
+        return True
+    check('OpenVINO' in eng[0]['why'], 'the reason names what is missing', eng[0]['why'])
+    return False
+
+
+def edges():
+    """Bucket edges, one token either way: who runs, with how many rows, and the tokens of cpu."""
+    for n, rows in ((31, 32), (32, 32), (33, 128), (128, 128), (129, 512)):
+        g, c = ask(n, *GRAPH), ask(n)
+        if g is None or c is None:
+            continue
+        p = prefill(g)
+        check(p['decision'] == 'forced' and p['executed'] != 'cpu', '%d tokens on graph' % n, p['decision'])
+        check(p['segments'][0]['rowsMax'] == rows, '%d tokens in %d rows' % (n, rows), p['segments'][0]['rowsMax'])
+        check(p['tokens'] == n, '%d tokens counted' % n, p['tokens'])
+        check(p['hostCopyBytes'] == 0 and p['deviceCopyBytes'] == 0, '%d tokens: nothing is copied' % n)
+        check(g['receipt']['phases'][1]['engine'] == 'cpu', '%d tokens: cpu decodes' % n)
+        check(g['ids'] == c['ids'], '%d tokens: the answer of cpu' % n, (g['ids'], c['ids']))
+
+
+def other_work():
+    """No bucket within the context: the reference, and the receipt says so; strict: an error."""
+    d = ask(200, *GRAPH, ctx='256')
+    if d:
+        p = prefill(d)
+        check((p['decision'], p['reason'], p['insteadOf']) == ('reference', 'BUCKET', 'graph'), 'no bucket', p)
+        check(p['engine'] == 'cpu' and p['class'].startswith('cpu '), 'cpu runs it', p['class'])
+    r = refusal('run', TALE, '--ids', ','.join(['5'] * 200), '-n', '2', '-c', '256', *GRAPH, '--graph', 'strict=1')
+    check('no bucket for a prompt of 200 tokens' in r, 'strict says why', r)
+    r = refusal('run', TALE, '-p', 'x', '-n', '1', '--engine', 'graph')
+    check('does not decode' in r and '--prefill-engine graph' in r, 'it does not decode', r)
+
+
+def settings():
+    r = refusal('run', TALE, '-p', 'x', '-n', '1', *GRAPH, '--graph', 'speed=11')
+    check('speed' in r and 'cache' in r, 'an unknown setting', r)
+    r = refusal('run', TALE, '-p', 'x', '-n', '1', *GRAPH, '--graph', 'device=AUTO')
+    check('approximate=1' in r, 'AUTO must be declared', r)
+    r = refusal('run', TALE, '-p', 'x', '-n', '1', *GRAPH, '--graph', 'device=QPU,approximate=1')
+    check('no device QPU' in r, 'an unknown device', r)
+    r = refusal('run', TALE, '-p', 'x', '-n', '1', *GRAPH, '--graph', 'memory=1')
+    check('smallest bucket' in r, 'a budget that nothing fits', r)
+
+
+def cold_start():
+    d = ask(20, *GRAPH, graph='cold=1')
+    if d:
+        p = prefill(d)
+        check((p['decision'], p['reason']) == ('coldStart', 'COMPILING'), 'the first request', p['decision'])
+        check(p['engine'] == 'cpu' and p['insteadOf'] == 'graph', 'cpu serves it', p['engine'])
+
+
+def cache():
+    with tmp() as folder:
+        a = ask(20, *GRAPH, graph='cache=' + folder)
+        b = ask(20, *GRAPH, graph='cache=' + folder)
+        if a and b:
+            fa, fb = (prefill(d)['segments'][0]['facts'] for d in (a, b))
+            check(not fa['fromCache'] and fb['fromCache'], 'compiled once', (fa, fb))
+            check(a['ids'] == b['ids'], 'equal answers')
+            check(fa['profileSha256'] == fb['profileSha256'], 'equal nodes')
+
+
+def absent():
+    env = {'HETERO_OPENVINO': 'none'}
+    r = run('run', TALE, '-p', 'x', '-n', '1', *GRAPH, env=env)
+    check(r.returncode != 0 and 'no OpenVINO' in err(r), 'absent: an error, never another engine', err(r))
+    check(r.stdout == b'', 'absent: no text')
+    eng = [e for e in json.loads(run('doctor', '--json', env=env).stdout)['engines'] if e['name'] == 'graph'][0]
+    check(not eng['available'] and 'make graph-runtime' in eng['why'], 'absent: doctor says what to do', eng)
+
+
+absent()
+if available():
+    edges()
+    other_work()
+    settings()
+    cold_start()
+    cache()
+else:
+    skip('graph', 'OpenVINO is not on this machine: make graph-runtime')
+end()
