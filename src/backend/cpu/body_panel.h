@@ -44,7 +44,7 @@ KERN void fold_nt(const int nt, const int gc, const int offset, const float *pan
         vf acc[CPU_NT_PANEL * NV];
 UNROLL(24)
         for (int i = 0; i < nt * NV; i++) acc[i] = vf_zero();
-UNROLL(1)
+UNROLL(4)
         for (int k = 0; k < gc; k++) {
             vf w[NV];
 UNROLL(2)

@@ -120,7 +120,7 @@ enum cpu_form cpu__form(int type);   /* of a type that kernels read             
 /* feat: enum HT_CPU_* already masked. */
 void cpu__kern_init(cpu_kern *, unsigned feat);
 void cpu__kern_generic(cpu_kern *);
-void cpu__kv_generic(cpu_kern *);                      /* the packed KV entries of each level      */
+void cpu__kv_generic(cpu_kern *);    /* the packed KV entries of each level                       */
 void cpu__kv_avx2(cpu_kern *);
 void cpu__kv_avx512(cpu_kern *);
 void cpu__kern_avx2(cpu_kern *);

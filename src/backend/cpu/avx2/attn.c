@@ -72,8 +72,8 @@ void cpu__k_panel_f32_avx2(const void *rows, uint32_t hd, uint32_t n, float *pan
     k_panel(rows, 0, hd, n, panel);
 }
 
-/* Columns [0, 16) of 8 rows of halves, transposed within each 128-bit lane: out[i] holds column i of
- * the 8 rows and, above it, column 8 + i. */
+/* Columns [0, 16) of 8 rows of halves, transposed within each 128-bit lane: out[i] holds column i
+ * of the 8 rows and, above it, column 8 + i. */
 static inline __attribute__((always_inline)) void halves16(const uint16_t *rows, size_t ld,
                                                            uint32_t n, __m256i out[8])
 {
