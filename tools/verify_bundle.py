@@ -27,6 +27,7 @@ GUARDS = ['acOnline', 'clocksSteady', 'eccDelta', 'foreignCpuPpm', 'gpuEvents', 
 GATES = ['environment', 'voids', 'nullRun', 'complete', 'coverage', 'quality', 'perf', 'sign', 'tail']
 GRAVE = ['QUALIFIED', 'INCONCLUSIVE_STATS', 'FAIL_TAIL', 'FAIL_PERF', 'INCONCLUSIVE_ENV', 'NOT_ADMISSIBLE_ENV',
          'FAIL_QUALITY', 'INVALID_EVIDENCE']
+INTOTO = 'https://in-toto.io/Statement/v1'
 STATUS = ['ok', 'sutError', 'timeout', 'oom', 'badOutput', 'routeMismatch', 'voidGuard', 'harnessError']
 TAIL_N = {(900000, 990000): (44, 64, 81, 97), (900000, 950000): (29, 46, 61, 76),
           (950000, 990000): (90, 130, 165, 198), (950000, 950000): (59, 93, 124, 153),
@@ -268,7 +269,7 @@ def open_statement(data, trust, role, predicate_type, now):
     need(good >= trust['thresholds'][role], 'BAD_SIGNATURE: %d keys with role %s signed this' % (good, role))
     st = closed(load(body, 'statement'), {'_type': text, 'predicate': obj, 'predicateType': text,
                                           'subject': array(obj)}, 'statement')
-    need(st['predicateType'] == predicate_type, 'UNKNOWN_TYPE: %s' % st['predicateType'])
+    need(st['_type'] == INTOTO and st['predicateType'] == predicate_type, 'UNKNOWN_TYPE: %s' % st['predicateType'])
     return body
 
 
@@ -343,7 +344,7 @@ def read_policy(data):
         'id': text, 'mayNotApply': array(word(*GATES)), 'onUnknown': word('REFERENCE', 'ERROR'),
         'perf': sub(alphaPpm=integer(1, 500000), correction=word('HOLM'), minLowerRatioPpm=integer(1, 10**9),
                     mode=word('SUPERIOR', 'NON_INFERIOR'), signTest=boolean),
-        'plan': sub(minGainPpm=integer(10**6, 10**7)),
+        'plan': sub(minGainPpm=integer(1, 10**7)),
         'prohibited': array(word('promptCacheUnlessDeclared', 'benchmarkDetection', 'outputTruncation')),
         'quality': sub(corpusSha256=maybe(digest), lengthBandPpm=array(integer(1, 10**7)), maxKldMeanMicro=integer(),
                        maxKldP999Micro=integer(), minExactTokenPpm=integer(1, 10**6), minTop1Ppm=integer(1, 10**6),
@@ -356,35 +357,98 @@ def read_policy(data):
     need(len(band) == 2 and band[0] <= band[1], 'policy: lengthBandPpm')
     need(p['design']['minPairs'] % 4 == 0 and p['design']['nullRun']['pairs'] % 4 == 0, 'policy: pairs')
     need(p['design']['freshProcess'], 'policy: freshProcess')
+    need(p['fixture'] or p['plan']['minGainPpm'] >= 10**6, 'policy: a loss outside a fixture')
     need((p['perf']['mode'] == 'SUPERIOR') == (p['perf']['minLowerRatioPpm'] >= 10**6), 'policy: mode')
     need((p['tail']['quantilePpm'], p['tail']['confPpm']) in TAIL_N, 'policy: no table')
     return p
+
+
+def read_guards(g, policy, cpus):
+    """(red, unknown) names of one slot's telemetry."""
+    ints, bools = maybe(integer()), maybe(boolean)
+    closed(g, {k: bools if k in ('acOnline', 'clocksSteady') else ints for k in GUARDS}, 'SAMPLE guards')
+    p = policy['guards']
+    most = {'foreignCpuPpm': p['maxForeignCpuPpm'], 'psiPpm': p['maxPsiPpm'], 'stealPpm': p['maxStealPpm']}
+    red, missing = set(), set()
+    for name, v in g.items():
+        if isinstance(v, dict):
+            missing.add(name)
+        elif (not v) if isinstance(v, bool) else v > most.get(name, 0):
+            if name != 'psiPpm' or cpus >= p['psiMinCpus']:
+                red.add(name)
+    return red, missing
 
 
 def block_arms(seed, b, null_run):
     return (('NMMN', 'MNNM') if null_run else ('ABBA', 'BAAB'))[(seed + b) & 1]
 
 
-class Bundle:
+class Documents:
+    """What every kind of bundle holds: policy, machine, subject, journal."""
+
     def __init__(self, tree, inputs):
         self.tree = {f['path']: tree[f['path']] for f in inputs['files']}
-        self.raw = {}
-        for f in inputs['files']: # raw/b03/s2-B/a1/...: sorted already
-            self.raw.setdefault('/'.join(f['path'].split('/')[:4]) + '/', []).append((f['path'], f['sha256']))
         self.id = sha(tree['inputs.manifest.json'])
         need('policy.json' in self.tree, 'MANIFEST: policy.json is missing')
         self.policy = read_policy(self.tree['policy.json'])
         self.policy_sha = sha(self.tree['policy.json'])
+
+    def doc(self, path, table, schema):
+        need(path in self.tree, 'MANIFEST: %s is missing' % path)
+        return closed(load(self.tree[path], path), table, path, schema)
+
+    def read_states(self):
+        """Digest of the machine's class, which must not have changed, and is a leaf unreadable?"""
+        table = {'live': obj, 'record': obj, 'reject': obj, 'stale': obj}
+        before, after = (self.doc('machine/%s.json' % x, table, 'hetero/machine/1') for x in ('before', 'after'))
+        need(before['reject'] == after['reject'] and before['stale'] == after['stale'],
+             'MACHINE: the machine changed during the run')
+        return sha(canon(before['reject'])), any(isinstance(v, dict) and 'unreadable' in v for m in (before, after)
+                                                 for part in ('reject', 'stale') for v in m[part].values())
+
+    def read_subjects(self):
+        """The digests of what was measured, and is the build dirty?"""
+        files = array(is_closed({'bytes': integer(), 'path': text, 'sha256': digest}))
+        pack = self.doc('subject/modelpack.json', {'files': files, 'sha256': digest}, 'hetero/modelpack/1')
+        tok = self.doc('subject/tokenizer.json', {'sha256': digest, 'templateSha256': digest}, 'hetero/tokenizer/1')
+        self.doc('subject/assets.json', {'files': files}, 'hetero/assets/1')
+        src = self.doc('build/source.json', {'commit': text, 'dirty': boolean, 'tree': text}, 'hetero/source/1')
+        binary = self.doc('build/binary.json', {'bytes': integer(), 'sha256': digest}, 'hetero/binary/1')
+        self.doc('build/toolchain.json', {'compiler': text, 'flags': text}, 'hetero/toolchain/1')
+        return {'modelPackSha256': pack['sha256'], 'tokenizerSha256': tok['sha256'],
+                'templateSha256': tok['templateSha256'], 'binarySha256': binary['sha256'],
+                'assetsSha256': sha(self.tree['subject/assets.json'])}, src['dirty']
+
+    def read_journal(self):
+        need('journal.jsonl' in self.tree and 'samples.jsonl' in self.tree, 'MANIFEST: journal or samples are missing')
+        data = self.tree['journal.jsonl']
+        need(data, 'JOURNAL: empty')
+        events, prev, last = lines(data, 'journal'), '0' * 64, 0
+        for i, (raw, ev) in enumerate(zip(data.split(b'\n'), events)):
+            need(isinstance(ev, dict) and integer()(ev.get('seq')) and ev['seq'] == i and ev.get('prev') == prev,
+                 'JOURNAL: the chain breaks')
+            need(integer()(ev.get('monoNs')) and ev['monoNs'] >= last, 'JOURNAL: time runs backwards')
+            need((i == 0) == (ev.get('event') == 'design') and (i + 1 == len(events)) == (ev.get('event') == 'close'),
+                 'JOURNAL: design must be first, close last')
+            last, prev = ev['monoNs'], sha(raw)
+        common = {'event': text, 'monoNs': integer(), 'prev': digest, 'seq': integer()}
+        closed(events[0], {**common, 'designSha256': digest}, 'JOURNAL')
+        need(events[0]['designSha256'] == sha(self.tree['design.json']), 'DESIGN: not what the journal sealed')
+        return events, common
+
+
+class Bundle(Documents):
+    def __init__(self, tree, inputs):
+        super().__init__(tree, inputs)
+        self.raw = {}
+        for f in inputs['files']: # raw/b03/s2-B/a1/...: sorted already
+            self.raw.setdefault('/'.join(f['path'].split('/')[:4]) + '/', []).append((f['path'], f['sha256']))
         self.read_design()
         self.read_machine()
         self.read_subject()
         self.samples, self.peak, self.warm, self.voids = [], 0, 0, 0
         self.read_samples()
         self.read_quality()
-
-    def doc(self, path, table, schema):
-        need(path in self.tree, 'MANIFEST: %s is missing' % path)
-        return closed(load(self.tree[path], path), table, path, schema)
 
     def read_design(self):
         cell = {'id': text, 'metric': word('ttftNs', 'tpotNs', 'e2eNs', 'cell'), 'refScope': obj, 'scope': obj}
@@ -414,30 +478,15 @@ class Bundle:
         need(len({c['sha'] for c in d['cells']}) == len(d['cells']), 'DESIGN: one scope twice')
 
     def read_machine(self):
-        table = {'live': obj, 'record': obj, 'reject': obj, 'stale': obj}
-        before, after = (self.doc('machine/%s.json' % x, table, 'hetero/machine/1') for x in ('before', 'after'))
-        need(before['reject'] == after['reject'] and before['stale'] == after['stale'],
-             'MACHINE: the machine changed during the run')
-        self.unreadable = any(isinstance(v, dict) and 'unreadable' in v
-                              for m in (before, after) for part in ('reject', 'stale') for v in m[part].values())
+        cls, self.unreadable = self.read_states()
         first = self.design['cells'][0]['scope']
         for c in self.design['cells']:
             s = c['scope']
-            need(s['machineClassSha256'] == sha(canon(before['reject'])) and s['instance'] == first['instance'] and
-                 s['os'] == first['os'], 'MACHINE: a cell is for another machine')
+            need(s['machineClassSha256'] == cls and s['instance'] == first['instance'] and s['os'] == first['os'],
+                 'MACHINE: a cell is for another machine')
 
     def read_subject(self):
-        files = array(is_closed({'bytes': integer(), 'path': text, 'sha256': digest}))
-        pack = self.doc('subject/modelpack.json', {'files': files, 'sha256': digest}, 'hetero/modelpack/1')
-        tok = self.doc('subject/tokenizer.json', {'sha256': digest, 'templateSha256': digest}, 'hetero/tokenizer/1')
-        self.doc('subject/assets.json', {'files': files}, 'hetero/assets/1')
-        src = self.doc('build/source.json', {'commit': text, 'dirty': boolean, 'tree': text}, 'hetero/source/1')
-        binary = self.doc('build/binary.json', {'bytes': integer(), 'sha256': digest}, 'hetero/binary/1')
-        self.doc('build/toolchain.json', {'compiler': text, 'flags': text}, 'hetero/toolchain/1')
-        self.dirty = src['dirty']
-        self.ids = {'modelPackSha256': pack['sha256'], 'tokenizerSha256': tok['sha256'],
-                    'templateSha256': tok['templateSha256'], 'binarySha256': binary['sha256'],
-                    'assetsSha256': sha(self.tree['subject/assets.json'])}
+        self.ids, self.dirty = self.read_subjects()
         for c in self.design['cells']:
             for k, v in self.ids.items():
                 need(c['scope'][k] == v, 'SUBJECT: a cell has another %s' % k)
@@ -461,27 +510,11 @@ class Bundle:
         need(len({p['promptTokSha256'] for p in got}) == len(got), 'DESIGN: a prompt is used twice')
         self.prompts = dict(zip(want, got))
 
-    def read_journal(self):
-        need('journal.jsonl' in self.tree and 'samples.jsonl' in self.tree, 'MANIFEST: journal or samples are missing')
-        data = self.tree['journal.jsonl']
-        need(data, 'JOURNAL: empty')
-        events, prev, last = lines(data, 'journal'), '0' * 64, 0
-        for i, (raw, ev) in enumerate(zip(data.split(b'\n'), events)):
-            need(isinstance(ev, dict) and integer()(ev.get('seq')) and ev['seq'] == i and ev.get('prev') == prev,
-                 'JOURNAL: the chain breaks')
-            need(integer()(ev.get('monoNs')) and ev['monoNs'] >= last, 'JOURNAL: time runs backwards')
-            need((i == 0) == (ev.get('event') == 'design') and (i + 1 == len(events)) == (ev.get('event') == 'close'),
-                 'JOURNAL: design must be first, close last')
-            last, prev = ev['monoNs'], sha(raw)
-        common = {'event': text, 'monoNs': integer(), 'prev': digest, 'seq': integer()}
-        closed(events[0], {**common, 'designSha256': digest}, 'JOURNAL')
-        need(events[0]['designSha256'] == sha(self.tree['design.json']), 'DESIGN: not what the journal sealed')
-        closed(events[-1], {**common, 'attempts': integer(), 'blocks': integer(), 'voids': integer()}, 'JOURNAL')
-        return [e for e in events[1:-1] if e['event'] != 'note'], events[-1], common
-
     def read_samples(self):
         d = self.design
-        events, close, common = self.read_journal()
+        events, common = self.read_journal()
+        close = closed(events[-1], {**common, 'attempts': integer(), 'blocks': integer(), 'voids': integer()}, 'JOURNAL')
+        events = [e for e in events[1:-1] if e['event'] != 'note']
         self.read_prompts()
         table = {**common, 'arm': word('A', 'B', 'M', 'N'), 'attempt': integer(), 'block': integer(), 'slot': integer(),
                  'lines?': integer(), 'sha256?': digest, 'void?': word('NONE', 'GUARD', 'HARNESS')}
@@ -550,16 +583,7 @@ class Bundle:
         request, pair = k % d['requestsPerSlot'], 2 * block + (slot - 1) // 2
         need((s['block'], s['slot'], s['attempt'], s['arm'], s['pairId'], s['bucket']) ==
              (block, slot, attempt, arm, pair, cell['id']), 'SAMPLE: not the line that the design has there')
-        ints, bools = maybe(integer()), maybe(boolean)
-        closed(s['guards'], {g: bools if g in ('acOnline', 'clocksSteady') else ints for g in GUARDS}, 'SAMPLE guards')
-        g = self.policy['guards']
-        most = {'foreignCpuPpm': g['maxForeignCpuPpm'], 'psiPpm': g['maxPsiPpm'], 'stealPpm': g['maxStealPpm']}
-        red, missing = False, set()
-        for name, v in s['guards'].items():
-            if isinstance(v, dict):
-                missing.add(name)
-            elif (not v) if isinstance(v, bool) else v > most.get(name, 0):
-                red = red or name != 'psiPpm' or d['cpus'] >= g['psiMinCpus']
+        red, missing = read_guards(s['guards'], self.policy, d['cpus'])
         named = isinstance(s['voidReason'], str)
         need(named or s['voidReason'] is None, 'SAMPLE: voidReason')
         good = {'NONE': not red and not named and s['status'] not in STATUS[6:],
@@ -798,7 +822,8 @@ class Cell:
             g[name] = ('PASS', 'OK') if good else ('FAIL', why)
 
         missing = set().union(*[s['missing'] for s in b.samples if s['last']]) & set(p['guards']['required'])
-        put('environment', not missing and not b.unreadable, 'GUARD_UNKNOWN' if missing else 'UNREADABLE_FIELD')
+        first = next((x for x in GUARDS if x in missing), None)
+        put('environment', not missing and not b.unreadable, 'UNKNOWN_' + first if first else 'UNREADABLE_FIELD')
         put('voids', b.voids * 10**6 <= p['retries']['maxVoidBlocksPpm'] * len(b.design['order']), 'VOID_RATE')
         s = self.null_stat
         if not s or 'missing' in self.null_state or len(self.null) < p['design']['nullRun']['pairs']:
@@ -956,11 +981,210 @@ def statement(b, outputs_sha, hardware, eligible):
                ('template', b.ids['templateSha256']), ('binary', b.ids['binarySha256']),
                ('assets', b.ids['assetsSha256']), ('referenceScope', b.design['cells'][0]['refSha']),
                ('policy', b.policy_sha), ('bundle', b.id)]
-    return canon({'_type': 'https://in-toto.io/Statement/v1', 'predicateType': 'urn:hetero:evidence:1',
+    return canon({'_type': INTOTO, 'predicateType': 'urn:hetero:evidence:1',
                   'predicate': {'bundleId': b.id, 'hardwareEvidence': hardware, 'inputsManifestSha256': b.id,
                                 'outputsManifestSha256': outputs_sha, 'productionEligible': eligible,
                                 'schema': 'hetero/evidence/1'},
                   'subject': [{'digest': {'sha256': d}, 'name': n} for n, d in subject]})
+
+
+# ---- comparisons with a foreign server ------------------------------------------------------------------
+
+CMP_METRICS = ['ttftNs', 'tpotNs', 'e2eNs']
+CMP_STATUS = STATUS[:6]
+
+
+class Comparison(Documents):
+    def __init__(self, tree, inputs):
+        super().__init__(tree, inputs)
+        self.read_design()
+        need(self.read_states()[0] == self.design['machineClassSha256'], 'MACHINE: sealed for another machine')
+        ids, _ = self.read_subjects()
+        for k in ('modelPackSha256', 'tokenizerSha256', 'binarySha256', 'assetsSha256'):
+            need(ids[k] == self.design[k], 'SUBJECT: another %s than the design' % k)
+        self.ids = ids
+        self.read_prompts()
+        self.read_run()
+
+    def read_design(self):
+        d = self.design = self.doc('design.json', {
+            'api': word('llama', 'openai', 'ollama'), 'arm': text, 'assetsSha256': digest, 'binarySha256': digest,
+            'contexts': array(integer(1, 2**20)), 'costMapSha256': maybe(digest), 'cpus': integer(1, 10**6),
+            'foreignSha256': digest, 'machineClassSha256': digest, 'maxNew': integer(2, 4096),
+            'modelPackSha256': digest, 'nullRepetitions': integer(6, 40), 'order': word('ROTATED'),
+            'policySha256': digest, 'prompts': word('RANDOM', 'WINDOWS'), 'promptsSha256': digest,
+            'repetitions': integer(6, 40), 'spacingNs': integer(), 'startedUtc': utc, 'synthetic': boolean,
+            'tokenizerSha256': digest}, 'hetero/comparedesign/1')
+        c = d['contexts']
+        need(1 <= len(c) <= 8 and all(a < b for a, b in zip(c, c[1:])), 'DESIGN: contexts')
+        for key, path in (('policySha256', 'policy.json'), ('promptsSha256', 'prompts.jsonl'),
+                          ('assetsSha256', 'subject/assets.json'), ('foreignSha256', 'server/foreign.json')):
+            need(path in self.tree, 'MANIFEST: %s is missing' % path)
+            need(sha(self.tree[path]) == d[key], 'DESIGN: %s is not what was sealed' % path)
+        # The null run of every context, then the comparison of every context; who is first rotates.
+        self.places = [(run, i, r) for run, n in (('null', d['nullRepetitions']), ('main', d['repetitions']))
+                       for i in range(len(c)) for r in range(n)]
+        self.slots = [(p, slot, arms[(i + r + slot) % 2]) for p, (run, i, r) in enumerate(self.places)
+                      for arms in (('MN' if run == 'null' else 'FH'),) for slot in (1, 2)]
+
+    def read_prompts(self):
+        rows = [closed(p, {'nPrompt': integer(1, 2**20), 'pair': integer(0, 10000), 'promptTokSha256': digest,
+                           'run': word('main', 'null')}, 'prompts.jsonl')
+                for p in lines(self.tree['prompts.jsonl'], 'prompts.jsonl')]
+        want = [(p, self.design['contexts'][i], run) for p, (run, i, _) in enumerate(self.places)]
+        need([(x['pair'], x['nPrompt'], x['run']) for x in rows] == want, 'DESIGN: prompts do not fit the design')
+        self.prompts = [x['promptTokSha256'] for x in rows]
+        need(len(set(self.prompts)) == len(rows), 'DESIGN: a prompt is used by two pairs')
+
+    def read_run(self):
+        events, common = self.read_journal()
+        need(len(events) >= 2, 'JOURNAL: too short')
+        closed(events[-1], {**common, 'slots': integer()}, 'JOURNAL')
+        need(events[-1]['slots'] == len(self.slots), 'JOURNAL: close counts wrong')
+        data = self.tree['samples.jsonl']
+        need(not data or data.endswith(b'\n'), 'SAMPLE: cut off')
+        rows = data.split(b'\n')[:-1]
+        need(len(rows) == len(self.slots), 'SAMPLE: number of lines')
+        need(len(events) == 2 + 2 * len(self.slots), 'JOURNAL: events that the design does not have')
+        self.samples = []
+        for k, ((pair, slot, arm), row) in enumerate(zip(self.slots, rows)):
+            for ev, name in ((events[1 + 2 * k], 'start'), (events[2 + 2 * k], 'sample')):
+                need(ev['event'] == name, 'JOURNAL: need event %s' % name)
+                closed(ev, {**common, 'arm': word('H', 'F', 'M', 'N'), 'pair': integer(), 'slot': integer(),
+                            'sha256?': digest}, 'JOURNAL')
+                need((ev['pair'], ev['slot'], ev['arm']) == (pair, slot, arm), 'JOURNAL: an event out of place')
+            need(events[2 + 2 * k].get('sha256') == sha(row + b'\n'), 'SAMPLE: not the line that was closed')
+            self.samples.append(self.read_line(row, pair, slot, arm))
+
+    def read_line(self, raw, pair, slot, arm):
+        d, u32 = self.design, integer(0, 2**32 - 1)
+        s = closed(load(raw, 'sample'), {
+            'arm': word('H', 'F', 'M', 'N'), 'chunksSha256': digest, 'e2eNs': maybe(integer()),
+            'endState': word('DONE', 'LENGTH_MET', 'EOF_EARLY', 'RESET'), 'guards': obj, 'intendedNs': integer(),
+            'nOut': u32, 'pair': integer(0, 10000), 'peakBytes': maybe(integer()), 'promptTokSha256': digest,
+            'receiptSha256': maybe(digest), 'requestSha256': digest, 'responseSha256': digest,
+            'saidOut': maybe(integer()), 'saidPrompt': maybe(integer()), 'sendLagNs': integer(),
+            'slot': integer(1, 2), 'status': word(*CMP_STATUS), 'tpotNs': maybe(integer()),
+            'ttftNs': maybe(integer()), 'why': text}, 'SAMPLE', 'hetero/comparesample/1')
+        need((s['pair'], s['slot'], s['arm']) == (pair, slot, arm), 'SAMPLE: not the line that the design has there')
+        need(s['promptTokSha256'] == self.prompts[pair], 'SAMPLE: not the sealed prompt')
+        red, missing = read_guards(s['guards'], self.policy, d['cpus'])
+        at = 'raw/p%03d/s%d-%s/' % (pair, slot, arm)
+        names = [('request.bin', 'requestSha256'), ('response.bin', 'responseSha256'), ('chunks.jsonl', 'chunksSha256')]
+        for name, key in names + ([('receipts.jsonl', 'receiptSha256')] if text(s['receiptSha256']) else []):
+            need(at + name in self.tree and sha(self.tree[at + name]) == s[key], 'RAW: %s' % (at + name))
+        ids, bearing, end = self.read_chunks(at)
+        said = s['saidOut'] if isinstance(s['saidOut'], int) else -1
+        n_out = len(ids) or (said if 0 < said <= d['maxNew'] else 0)
+        need(end == s['endState'], 'SAMPLE: endState')
+        need(n_out == s['nOut'], 'SAMPLE: nOut is not what came')
+        n = d['contexts'][self.places[pair][1]]
+        prompt = s['saidPrompt'] if isinstance(s['saidPrompt'], int) else -1
+        times = dict.fromkeys(CMP_METRICS, 0)
+        if s['status'] == 'ok':
+            counted = arm == 'F' and d['api'] == 'ollama'
+            need(end in ('DONE', 'LENGTH_MET') and bearing and bearing[0] > s['intendedNs'] + s['sendLagNs'] and
+                 n_out == d['maxNew'] and said in (-1, n_out) and (prompt in (-1, n) or counted),
+                 'SAMPLE: no good answer and called ok')
+            times = {'ttftNs': bearing[0] - s['intendedNs'], 'e2eNs': bearing[-1] - s['intendedNs'],
+                     'tpotNs': (bearing[-1] - bearing[0]) // (n_out - 1)}
+        for k, v in times.items():
+            need((s[k] if isinstance(s[k], int) else 0) == v, 'SAMPLE: %s is not what the chunks give' % k)
+        return {'arm': arm, 'ok': s['status'] == 'ok', 'times': times, 'ids': ids, 'red': red, 'missing': missing,
+                'counted': prompt == n}
+
+    def read_chunks(self, at):
+        rows = lines(self.tree[at + 'chunks.jsonl'], 'RAW: chunks')
+        need(rows and isinstance(rows[-1], dict) and 'end' in rows[-1], 'RAW: chunks are cut off')
+        end = closed(rows[-1], {'end': word('DONE', 'LENGTH_MET', 'EOF_EARLY', 'RESET')}, 'RAW')['end']
+        table = {'bears': boolean, 'i': integer(), 'len': integer(), 'off': integer(), 'tNs': integer(),
+                 'tok': array(integer(0, 2**31 - 1))}
+        off, last, bearing, ids = 0, 0, [], []
+        for i, c in enumerate(rows[:-1]):
+            closed(c, table, 'RAW')
+            need((c['i'], c['off']) == (i, off) and c['tNs'] >= last, 'RAW: a chunk is not where it should be')
+            need(c['bears'] or not c['tok'], 'RAW: tokens in a chunk that bears none')
+            last, off = c['tNs'], off + c['len']
+            ids += c['tok']
+            bearing += [c['tNs']] if c['bears'] else []
+        need(off == len(self.tree[at + 'response.bin']), 'RAW: lengths do not sum to the response')
+        return ids, bearing, end
+
+    # ---- analysis ----
+
+    def side(self, run, context, arm):
+        """Samples of one side, in the order of repetitions."""
+        return [x for (p, _, a), x in zip(self.slots, self.samples)
+                if a == arm and self.places[p][:2] == (run, context)]
+
+    def metric(self, i, m):
+        def times(arm):
+            t = sorted(x['times'][m] for x in self.side('main', i, arm) if x['times'][m])
+            return ({'maxNs': t[-1], 'minNs': t[0], 'p50Ns': t[(len(t) - 1) // 2]} if t else not_known('ALL_FAILED'))
+
+        def result(run, ref, ours, reason):
+            pairs = [(a['times'][m], b['times'][m])
+                     for a, b in zip(self.side(run, i, ref), self.side(run, i, ours))]
+            if any(not a or (run == 'null' and not b) for a, b in pairs):
+                return [], not_known(reason)
+            ratios = [a * 10**6 // b if b else 0 for a, b in pairs]
+            need(all(r <= MAX_INT for r in ratios), 'a ratio does not fit in 53 bits')
+            return ratios, {k: v for k, v in statistics(ratios).items() if k not in ('signNum', 'wilcoxonNum')}
+        _, null = result('null', 'N', 'M', 'FAILED')
+        ratios, main = result('main', 'F', 'H', 'FOREIGN_FAILED')
+        holds = ('hlPpm' in null and null['loPpm'] <= 10**6 <= null['hiPpm'] and
+                 (null['hiPpm'] - null['loPpm'] + 1) // 2 <= self.policy['design']['nullRun']['maxHalfWidthPpm'])
+        return {'foreign': times('F'), 'hetero': times('H'), 'metric': m, 'nullHolds': holds, 'nullRun': null,
+                'ratiosPpm': ratios, 'result': main}
+
+    def outputs(self):
+        rows, required = [], set(self.policy['guards']['required'])
+        for i, n in enumerate(self.design['contexts']):
+            ours, theirs = self.side('main', i, 'H'), self.side('main', i, 'F')
+            null = self.side('null', i, 'N') + self.side('null', i, 'M')
+            both = [(a['ids'], b['ids']) for a, b in zip(ours, theirs) if a['ids'] and b['ids']]
+            rows.append({'context': n, 'failedForeign': sum(not x['ok'] for x in theirs),
+                         'failedHetero': sum(not x['ok'] for x in ours), 'failedNull': sum(not x['ok'] for x in null),
+                         'metrics': [self.metric(i, m) for m in CMP_METRICS],
+                         'outputsEqual': sum(a == b for a, b in both), 'outputsWithIds': len(both),
+                         'pairs': len(ours)})
+        red = set().union(*[x['red'] for x in self.samples])
+        missing = set().union(*[x['missing'] for x in self.samples]) & required
+        identical = self.design['api'] != 'ollama' and all(x['counted'] for x in self.samples if x['arm'] == 'F')
+        holds = all(m['nullHolds'] for r in rows for m in r['metrics'])
+        self.verdict = 'NOT_ADMISSIBLE_ENV' if red or missing else 'COMPARED' if holds else 'INCONCLUSIVE_ENV'
+        return canon({'bundleId': self.id, 'class': 'TOKEN_IDENTICAL' if identical else 'TEXT_IDENTICAL',
+                      'guardsRed': [g for g in GUARDS if g in red], 'guardsUnknown': [g for g in GUARDS if g in missing],
+                      'policySha256': self.policy_sha, 'rows': rows, 'schema': 'hetero/comparison/1',
+                      'verdict': self.verdict})
+
+    def statement(self, outputs_sha):
+        subject = [('modelPack', self.ids['modelPackSha256']), ('tokenizer', self.ids['tokenizerSha256']),
+                   ('binary', self.ids['binarySha256']), ('assets', self.ids['assetsSha256']),
+                   ('policy', self.policy_sha), ('bundle', self.id)]
+        return canon({'_type': INTOTO, 'predicateType': 'urn:hetero:comparison:1',
+                      'predicate': {'bundleId': self.id, 'hardwareEvidence': not self.design['synthetic'],
+                                    'inputsManifestSha256': self.id, 'outputsManifestSha256': outputs_sha,
+                                    'productionEligible': False, 'schema': 'hetero/comparedesign/1'},
+                      'subject': [{'digest': {'sha256': d}, 'name': n} for n, d in subject]})
+
+
+def is_comparison(tree):
+    try:
+        return json.loads(tree.get('design.json', b'')).get('schema') == 'hetero/comparedesign/1'
+    except (ValueError, AttributeError):
+        return False
+
+
+def verify_comparison(tree, inputs, outs, trust, now):
+    b = Comparison(tree, inputs)
+    need([(f['path'], f['role']) for f in outs['files']] == [('analysis/compare.json', 'output')],
+         'MANIFEST: not the known output')
+    need(tree['analysis/compare.json'] == b.outputs(), 'RECOMPUTED: analysis/compare.json')
+    need('statement.dsse.json' in tree, 'MANIFEST: statement.dsse.json is missing')
+    body = open_statement(tree['statement.dsse.json'], trust, 'bench', 'urn:hetero:comparison:1', now)
+    need(body == b.statement(sha(tree['outputs.manifest.json'])), 'RECOMPUTED: the statement is about another bundle')
+    return {'bundleId': b.id, 'class': b.verdict, 'ok': True, 'productionEligible': False}
 
 
 def verify(top, trust, now):
@@ -970,6 +1194,8 @@ def verify(top, trust, now):
     listed = {f['path'] for m in (inputs, outs) for f in m['files']}
     need(set(tree) <= listed | set(SEAL), 'MANIFEST: a file is in no manifest')
     need(outs['inputsManifestSha256'] == sha(tree['inputs.manifest.json']), 'MANIFEST: outputs are for other inputs')
+    if is_comparison(tree):
+        return verify_comparison(tree, inputs, outs, trust, now)
     b = Bundle(tree, inputs)
     docs, worst, hardware, eligible = outputs(b)
     need([f['path'] for f in outs['files']] == OUTPUTS, 'MANIFEST: not the known outputs')

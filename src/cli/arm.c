@@ -12,6 +12,7 @@ static const struct {
     bool number;
 } setting[] = {
     {"act", offsetof(ht_engine_params, act), false},
+    {"cover", offsetof(ht_engine_params, cover), false},
     {"ctk", offsetof(ht_engine_params, ctk), false},
     {"ctv", offsetof(ht_engine_params, ctv), false},
     {"decode-engine", offsetof(ht_engine_params, decode_engine), false},
@@ -20,6 +21,7 @@ static const struct {
     {"model", offsetof(ht_engine_params, model), false},
     {"prefill-engine", offsetof(ht_engine_params, prefill_engine), false},
     {"prefill-rep", offsetof(ht_engine_params, prefill_rep), false},
+    {"store", offsetof(ht_engine_params, store), false},
     {"threads", offsetof(ht_engine_params, threads), true},
     {"ubatch", offsetof(ht_engine_params, ubatch), true},
 };
@@ -48,11 +50,12 @@ static int set_one(ht_arena *a, const char *word, size_t n, ht_engine_params *p,
         memcpy(field, &narrow, sizeof narrow);
         return 0;
     }
-    return HT_FAIL(e, HT_EARG,
-                   "--candidate: \"%.60s\" is not KEY=VALUE with KEY one of act, ctk, ctv, engine, "
-                   "prefill-engine, decode-engine, prefill-rep, decode-rep, isa, model, threads, "
-                   "ubatch",
-                   copy);
+    return HT_FAIL(
+        e, HT_EARG,
+        "--candidate: \"%.60s\" is not KEY=VALUE with KEY one of act, cover, ctk, ctv, engine, "
+        "prefill-engine, decode-engine, prefill-rep, decode-rep, isa, model, store, "
+        "threads, ubatch",
+        copy);
 }
 
 int cli__arm(ht_arena *a, const char *spec, ht_engine_params *p, ht_err *e)

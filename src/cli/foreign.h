@@ -19,6 +19,9 @@ typedef struct {
     ht_bench_answer a; /* end, status, chunks with token ids where the server gives any */
     uint32_t n_out;                  /* tokens, counted from ids, else what the server reports */
     int64_t said_prompt, said_out;   /* the server's own counts; -1: it gave none */
+    const char *request; size_t n_request;             /* the body as it was sent */
+    /* bytes behind the last token-bearing event, and when they came */
+    size_t tail; uint64_t last_ns;
     char why[120];                   /* of a status that is not ok */
 } cli__foreign;
 /* prompt: ids (llama, openai) and their text (ollama). Everything of *out is in the arena. */

@@ -1,6 +1,7 @@
 /* qualify.c - hetero qualify: a sealed paired experiment on this machine, written as a bundle
  * and judged by the policy (docs/harness.md); with --reference the check of the reference engine
  * instead. */
+#include "cli/seconds.h"
 #include "cli/subject.h"
 #include "cli/worker.h"
 #include "core/clock.h"
@@ -32,6 +33,10 @@ typedef struct {
     size_t n_cells;
     char class_sha[HT_SHA256_HEX], instance[HT_INSTANCE], os[64];
     ht_gpus gpus;
+    cli__seconds ticker;
+    bool ticked;
+    const char *selection, **used;
+    size_t n_used;
     ht_key *key;
     uint32_t ctx;
 } work;
@@ -171,24 +176,6 @@ static int make_cells(work *w, const ht_json *ref, const ht_json *cand, ht_err *
 
 /* ---- the machine ---- */
 
-static int state_path(const char *name, char out[CLI_PATH], ht_err *e)
-{
-    const char *state = ht_env_get(HT_ENV_XDG_STATE_HOME), *home = ht_env_get(HT_ENV_HOME);
-    int n = state && *state == '/' ? snprintf(out, CLI_PATH, "%s/hetero", state)
-            : home                 ? snprintf(out, CLI_PATH, "%s/.local/state/hetero", home)
-                                   : -1;
-    if (n < 0 || n + (int)strlen(name) + 2 > CLI_PATH)
-        return HT_FAIL(e, HT_EIO, "no place for keys: set HOME or XDG_STATE_HOME");
-    for (char *p = out + 1; (p = strchr(p, '/')); p++) {
-        *p = 0;
-        mkdir(out, 0700); /* what cannot be made shows when the file is opened */
-        *p = '/';
-    }
-    mkdir(out, 0700);
-    snprintf(out + n, CLI_PATH - (size_t)n, "/%s", name);
-    return 0;
-}
-
 static int open_machine(work *w, ht_err *e)
 {
     char path[CLI_PATH];
@@ -203,23 +190,39 @@ static int open_machine(work *w, ht_err *e)
     if (rc) cli__say(w->c, CLI_WARN, "warning: %s", unreadable.msg);
     snprintf(w->os, sizeof w->os, "linux-%s",
              ht_machine_leaf_text(w->arena, ht_json_path(doc, "reject.osMajor")));
-    HT_TRY(state_path("instance.secret", path, e));
+    HT_TRY(cli__state_path("instance.secret", path, e));
     HT_TRY(ht_machine_secret(path, secret, e));
     return ht_machine_instance(&here, secret, w->instance, e);
 }
 
-static int open_key(work *w, ht_err *e)
+/* The bundle of --selection: its id, which is the digest of its inputs, and its prompts. */
+static int open_selection(work *w, ht_err *e)
 {
-    const char *const *file;
-    char path[CLI_PATH];
-    size_t n = ht_opt_list(w->c->o, HT_OPT_KEY, &file);
-    if (n > 1) return HT_FAIL(e, HT_EARG, "a bundle is signed by one key: give --key once");
-    if (n) return ht_key_load(&w->key, file[0], e);
-    HT_TRY(state_path("bench.pem", path, e));
-    if (access(path, F_OK) == 0) return ht_key_load(&w->key, path, e);
-    cli__say(w->c, CLI_INFO, "a new bench key: %s", path);
-    HT_TRY(ht_key_new(&w->key, e));
-    return ht_key_save(w->key, path, e);
+    const char *dir = ht_opt_str(w->c->o, HT_OPT_SELECTION), *text;
+    uint8_t digest[HT_SHA256_BYTES];
+    char hex[HT_SHA256_HEX];
+    uint64_t n, lines = 0;
+    ht_manifest m;
+    if (!dir) return 0;
+    HT_TRY(ht_read_under(w->arena, dir, "inputs.manifest.json", CLI_JSON_MAX, &text, &n, e));
+    HT_TRY(ht_manifest_read(w->arena, dir, text, n, "hetero/inputs/1", NULL, HT_BUNDLE_MAX, &m, e));
+    HT_TRY(ht_sha256_of(text, n, digest, e));
+    ht_hex(digest, sizeof digest, hex);
+    const ht_mfile *f = ht_manifest_find(&m, "prompts.jsonl");
+    if (!f) return HT_FAIL(e, HT_EFORMAT, "%s: no prompts.jsonl: not a bundle", dir);
+    for (uint64_t i = 0; i < f->bytes; i++) lines += f->data[i] == '\n';
+    w->used = ht_arena_array(w->arena, lines, sizeof *w->used);
+    w->selection = ht_arena_strndup(w->arena, hex, HT_SHA256_HEX - 1);
+    if (!w->used || !w->selection) return HT_FAIL(e, HT_ENOMEM, "qualify: out of memory");
+    for (const char *p = f->data, *end = p + f->bytes, *nl; p < end; p = nl + 1) {
+        ht_json *j;
+        if (!(nl = memchr(p, '\n', (size_t)(end - p)))) break;
+        HT_TRY(ht_json_parse(w->arena, p, (size_t)(nl - p), 0, "prompts.jsonl", &j, e));
+        const char *sha = cli__str(j, "promptTokSha256", NULL);
+        if (!sha) return HT_FAIL(e, HT_EFORMAT, "%s/prompts.jsonl: a line without its digest", dir);
+        w->used[w->n_used++] = sha;
+    }
+    return 0;
 }
 
 /* ---- the harness's functions ---- */
@@ -255,7 +258,16 @@ static int op_slot(void *user, char arm, const ht_bench_request *q, size_t n, ht
                    ht_bench_slot *out, ht_err *e)
 {
     work *w = user;
+    if (w->ticked) cli__seconds_done(&w->ticker);
+    cli__seconds_start(&w->ticker, w->gpus.n > 0);
+    w->ticked = true;
     return cli__worker_run(a, w->arm[arm == 'B'], w->ctx, 1, q, n, SLOT_TIMEOUT_NS, out, e);
+}
+
+static size_t op_seconds(void *user, const ht_telemetry **list)
+{
+    work *w = user;
+    return cli__seconds_stop(&w->ticker, list);
 }
 
 static void op_progress(void *user, uint32_t done, uint32_t all)
@@ -304,24 +316,13 @@ static int open_arms(work *w, ht_err *e)
     if (!w->arm[0] || !w->arm[1]) return HT_FAIL(e, HT_ENOMEM, "qualify: out of memory");
     HT_TRY(probe(w, w->ref, &ref, e));
     HT_TRY(probe(w, w->cand, &cand, e));
-    HT_TRY(
-        cli__subject_make(w->arena, w->c->model, ref, ht_engine_template(w->ref), &w->subject, e));
+    HT_TRY(cli__subject_make(w->arena, w->ref, &w->subject, e));
     HT_TRY(open_machine(w, e));
     HT_TRY(make_cells(w, ref, cand, e));
     for (size_t i = 0; i < w->n_cells; i++)
         if (w->cell[i].scope.max_tokens + 16 > w->ctx)
             return HT_FAIL(e, HT_EARG, "bucket %s needs a context of %u, there is %u",
                            w->cell[i].id, w->cell[i].scope.max_tokens + 16, w->ctx);
-    return 0;
-}
-
-static int make_dir(const char *parent, char work_dir[CLI_PATH], ht_err *e)
-{
-    if (mkdir(parent, 0777) != 0 && errno != EEXIST)
-        return HT_FAIL(e, HT_EIO, "%s: %s", parent, strerror(errno));
-    if (snprintf(work_dir, CLI_PATH, "%s/.run-%lld-%ld", parent, (long long)ht_now_unix(),
-                 (long)getpid()) >= CLI_PATH)
-        return HT_FAIL(e, HT_EARG, "%s: the path is too long", parent);
     return 0;
 }
 
@@ -367,7 +368,7 @@ static int experiment(work *w, int *status, ht_err *e)
     size_t n = 0;
     for (; n < w->subject.n_files; n++) file[n] = w->subject.file[n];
     HT_TRY(run_quality(w, file, &n, e));
-    HT_TRY(make_dir(parent, dir, e));
+    HT_TRY(cli__run_dir(parent, dir, e));
     ht_cpu_threads_get(&threads);
     const uint32_t pairs = (uint32_t)ht_opt_int(o, HT_OPT_PAIRS);
     const ht_bench_plan plan = {.cell = w->cell,
@@ -383,6 +384,9 @@ static int experiment(work *w, int *status, ht_err *e)
                                 .started_unix = ht_now_unix(),
                                 .policy = w->policy_text,
                                 .n_policy = w->n_policy,
+                                .selection = w->selection,
+                                .used = w->used,
+                                .n_used = w->n_used,
                                 .extra = file,
                                 .n_extra = n};
     const ht_bench_ops ops = {.user = w,
@@ -391,6 +395,7 @@ static int experiment(work *w, int *status, ht_err *e)
                               .counters = op_counters,
                               .machine = op_machine,
                               .slot = op_slot,
+                              .seconds = op_seconds,
                               .progress = op_progress,
                               .cancelled = op_cancelled};
     /* The workers open the model themselves: our copies must not sit in memory beside them. */
@@ -436,7 +441,8 @@ static int run(work *w, int *status, ht_err *e)
     else HT_TRY(cli__model(c, true, e));
     HT_TRY(cli__policy(c, w->arena, &w->policy, &w->policy_text, &w->n_policy, e));
     cli__watch(NULL);
-    HT_TRY(open_key(w, e));
+    HT_TRY(cli__bench_key(c, &w->key, e));
+    HT_TRY(open_selection(w, e));
     HT_TRY(open_arms(w, e));
     return experiment(w, status, e);
 }
@@ -451,6 +457,7 @@ static int qualify_route(cli__ctx *c, ht_err *e)
     int rc = ht_arena_new(&w->arena, 0, e);
     if (!rc) rc = run(w, &status, e);
     ht_quality_done(&w->quality);
+    if (w->ticked) cli__seconds_done(&w->ticker);
     if (w->cand) ht_engine_close(w->cand);
     if (w->ref) ht_engine_close(w->ref);
     ht_key_free(w->key);

@@ -1,10 +1,15 @@
 /* subject.c - what a bundle says it is about: model file, tokenizer, template, this program, its
  * libraries and its build, each with its digest, as the documents of docs/bundle.md. */
 #include "cli/subject.h"
+#include "core/clock.h"
 #include "core/map.h"
+#include "evid/schema.h"
 #include "version.h"
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static int hex_of(const void *p, size_t n, char hex[HT_SHA256_HEX], ht_err *e)
 {
@@ -24,21 +29,6 @@ static int file_digest(const char *path, uint64_t *bytes, char hex[HT_SHA256_HEX
     return rc;
 }
 
-static const char *base(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
-static void put_file_entry(ht_jw *w, const char *path, uint64_t bytes, const char *sha)
-{
-    ht_jw_obj(w);
-    ht_jw_kuint(w, "bytes", bytes);
-    ht_jw_kstr(w, "path", base(path));
-    ht_jw_kstr(w, "sha256", sha);
-    ht_jw_end(w, '}');
-}
-
 /* Adds a finished document to the list. */
 static int add(cli__subject *s, const char *path, ht_buf *b, ht_err *e)
 {
@@ -51,40 +41,35 @@ static int add(cli__subject *s, const char *path, ht_buf *b, ht_err *e)
     return 0;
 }
 
-/* modelPackSha256: of the canonical list of the model's files (evidence.md 2.1). */
-static int model_doc(cli__subject *s, const char *model, ht_buf *b, ht_err *e)
+/* A digest of the library's account of the engine. */
+static int take_digest(const ht_json *who, const char *key, char out[HT_SHA256_HEX], ht_err *e)
 {
-    uint64_t bytes;
-    char sha[HT_SHA256_HEX];
+    const char *v = cli__str(who, key, NULL);
+    if (!v || !ht_is_sha256(v, strlen(v)))
+        return HT_FAIL(e, HT_EFORMAT, "the library's account of the engine names no %s", key);
+    memcpy(out, v, HT_SHA256_HEX);
+    return 0;
+}
+
+static int model_doc(cli__subject *s, const ht_json *who, ht_buf *b, ht_err *e)
+{
     ht_jw w;
-    HT_TRY(file_digest(model, &bytes, sha, e));
-    ht_jw_init(&w, b, HT_JSON_CANON);
-    ht_jw_arr(&w);
-    put_file_entry(&w, model, bytes, sha);
-    ht_jw_end(&w, ']');
-    HT_TRY(hex_of(b->p, b->n, s->model_sha, e));
-    ht_buf_clear(b);
+    HT_TRY(take_digest(who, "modelPackSha256", s->model_sha, e));
     ht_jw_init(&w, b, HT_JSON_CANON);
     ht_jw_obj(&w);
     ht_jw_key(&w, "files");
-    ht_jw_arr(&w);
-    put_file_entry(&w, model, bytes, sha);
-    ht_jw_end(&w, ']');
+    ht_jw_json(&w, ht_json_get(who, "files"));
     ht_jw_kstr(&w, "schema", "hetero/modelpack/1");
     ht_jw_kstr(&w, "sha256", s->model_sha);
     ht_jw_end(&w, '}');
     return add(s, "subject/modelpack.json", b, e);
 }
 
-static int tokenizer_doc(cli__subject *s, const ht_json *info, const char *tmpl, ht_buf *b,
-                         ht_err *e)
+static int tokenizer_doc(cli__subject *s, const ht_json *who, ht_buf *b, ht_err *e)
 {
-    const char *tok = cli__str(info, "tokenizerSha256", NULL);
     ht_jw w;
-    if (!tok || !ht_is_sha256(tok, strlen(tok)))
-        return HT_FAIL(e, HT_EFORMAT, "the library's receipt names no tokenizerSha256");
-    memcpy(s->tok_sha, tok, HT_SHA256_HEX);
-    HT_TRY(hex_of(tmpl ? tmpl : "", tmpl ? strlen(tmpl) : 0, s->tmpl_sha, e));
+    HT_TRY(take_digest(who, "tokenizerSha256", s->tok_sha, e));
+    HT_TRY(take_digest(who, "templateSha256", s->tmpl_sha, e));
     ht_jw_init(&w, b, HT_JSON_CANON);
     ht_jw_obj(&w);
     ht_jw_kstr(&w, "schema", "hetero/tokenizer/1");
@@ -94,35 +79,10 @@ static int tokenizer_doc(cli__subject *s, const ht_json *info, const char *tmpl,
     return add(s, "subject/tokenizer.json", b, e);
 }
 
-/* Shared libraries that this process has mapped, by /proc/self/maps. */
-static int assets_doc(cli__subject *s, ht_buf *b, ht_err *e)
+static int assets_doc(cli__subject *s, const ht_json *who, ht_buf *b, ht_err *e)
 {
-    char *maps, *save = NULL, last[CLI_PATH] = "";
-    size_t n;
-    ht_jw w;
-    HT_TRY(ht_file_read("/proc/self/maps", 16 << 20, &maps, &n, e));
-    ht_jw_init(&w, b, HT_JSON_CANON);
-    ht_jw_obj(&w);
-    ht_jw_key(&w, "files");
-    ht_jw_arr(&w);
-    int rc = 0;
-    for (char *line = strtok_r(maps, "\n", &save); line && !rc;
-         line = strtok_r(NULL, "\n", &save)) {
-        char *path = strchr(line, '/'), sha[HT_SHA256_HEX];
-        uint64_t bytes;
-        if (!path || !strstr(base(path), ".so") || strlen(path) >= sizeof last ||
-            strcmp(path, last) == 0)
-            continue;
-        memcpy(last, path, strlen(path) + 1);
-        rc = file_digest(path, &bytes, sha, e);
-        if (!rc) put_file_entry(&w, path, bytes, sha);
-    }
-    ht_mem_free(maps);
-    HT_TRY(rc);
-    ht_jw_end(&w, ']');
-    ht_jw_kstr(&w, "schema", "hetero/assets/1");
-    ht_jw_end(&w, '}');
-    HT_TRY(hex_of(b->p, b->n, s->assets_sha, e));
+    HT_TRY(take_digest(who, "assetsSha256", s->assets_sha, e));
+    HT_TRY(ht_json_write(ht_json_get(who, "assets"), HT_JSON_CANON, b, e));
     return add(s, "subject/assets.json", b, e);
 }
 
@@ -159,16 +119,64 @@ static int build_docs(cli__subject *s, ht_buf *b, ht_err *e)
     return add(s, "build/toolchain.json", b, e);
 }
 
-int cli__subject_make(ht_arena *a, const char *model, const ht_json *receipt, const char *tmpl,
-                      cli__subject *s, ht_err *e)
+int cli__subject_make(ht_arena *a, ht_engine *engine, cli__subject *s, ht_err *e)
 {
+    char *json = NULL;
+    ht_json *who = NULL;
     ht_buf b;
     *s = (cli__subject){.arena = a};
+    HT_TRY(ht_engine_subject(engine, &json, e));
+    int rc = ht_json_parse(a, json, strlen(json), 0, "engine's account", &who, e);
+    ht_free(json);
     ht_buf_init(&b, 0);
-    int rc = model_doc(s, model, &b, e);
-    if (!rc) rc = tokenizer_doc(s, receipt, tmpl, &b, e);
-    if (!rc) rc = assets_doc(s, &b, e);
+    if (!rc) rc = model_doc(s, who, &b, e);
+    if (!rc) rc = tokenizer_doc(s, who, &b, e);
+    if (!rc) rc = assets_doc(s, who, &b, e);
     if (!rc) rc = build_docs(s, &b, e);
     ht_buf_done(&b);
     return rc;
+}
+
+/* ---- what belongs to this installation ---- */
+
+int cli__state_path(const char *name, char out[CLI_PATH], ht_err *e)
+{
+    const char *state = ht_env_get(HT_ENV_XDG_STATE_HOME), *home = ht_env_get(HT_ENV_HOME);
+    int n = state && *state == '/' ? snprintf(out, CLI_PATH, "%s/hetero", state)
+            : home                 ? snprintf(out, CLI_PATH, "%s/.local/state/hetero", home)
+                                   : -1;
+    if (n < 0 || n + (int)strlen(name) + 2 > CLI_PATH)
+        return HT_FAIL(e, HT_EIO, "no place for keys: set HOME or XDG_STATE_HOME");
+    for (char *p = out + 1; (p = strchr(p, '/')); p++) {
+        *p = 0;
+        mkdir(out, 0700); /* what cannot be made shows when the file is opened */
+        *p = '/';
+    }
+    mkdir(out, 0700);
+    snprintf(out + n, CLI_PATH - (size_t)n, "/%s", name);
+    return 0;
+}
+
+int cli__bench_key(cli__ctx *c, ht_key **key, ht_err *e)
+{
+    const char *const *file;
+    char path[CLI_PATH];
+    size_t n = ht_opt_list(c->o, HT_OPT_KEY, &file);
+    if (n > 1) return HT_FAIL(e, HT_EARG, "a bundle is signed by one key: give --key once");
+    if (n) return ht_key_load(key, file[0], e);
+    HT_TRY(cli__state_path("bench.pem", path, e));
+    if (access(path, F_OK) == 0) return ht_key_load(key, path, e);
+    cli__say(c, CLI_INFO, "a new bench key: %s", path);
+    HT_TRY(ht_key_new(key, e));
+    return ht_key_save(*key, path, e);
+}
+
+int cli__run_dir(const char *parent, char dir[CLI_PATH], ht_err *e)
+{
+    if (mkdir(parent, 0777) != 0 && errno != EEXIST)
+        return HT_FAIL(e, HT_EIO, "%s: %s", parent, strerror(errno));
+    if (snprintf(dir, CLI_PATH, "%s/.run-%lld-%ld", parent, (long long)ht_now_unix(),
+                 (long)getpid()) >= CLI_PATH)
+        return HT_FAIL(e, HT_EARG, "%s: the path is too long", parent);
+    return 0;
 }

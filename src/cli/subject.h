@@ -11,8 +11,14 @@ typedef struct {
     char binary_sha[HT_SHA256_HEX], assets_sha[HT_SHA256_HEX];
     ht_bundle_file file[CLI_SUBJECT_FILES]; size_t n_files;
 } cli__subject;
-/* model: one file. receipt: of anything the model ran, for the tokenizer's digest. tmpl: the chat
- * template or NULL. Hashes everything; documents live in the arena. */
-HT_MUST_USE int cli__subject_make(ht_arena *, const char *model, const ht_json *receipt,
-                                  const char *tmpl, cli__subject *, ht_err *);
+/* Of an engine as the library accounts for it (ht_engine_subject), and of this program's build;
+ * every
+ * byte is hashed. Documents live in the arena. */
+HT_MUST_USE int cli__subject_make(ht_arena *, ht_engine *, cli__subject *, ht_err *);
+/* A file of this installation's state: $XDG_STATE_HOME/hetero/NAME; makes the folder. */
+HT_MUST_USE int cli__state_path(const char *name, char out[CLI_PATH], ht_err *);
+/* The key of --key, or bench.pem of the state, which is made when it is not there. */
+HT_MUST_USE int cli__bench_key(cli__ctx *, ht_key **, ht_err *);
+/* The name of a new folder below parent (made) for a run that has no id yet. */
+HT_MUST_USE int cli__run_dir(const char *parent, char dir[CLI_PATH], ht_err *);
 #endif

@@ -2,6 +2,7 @@
 #include "cli/store.h"
 #include "core/clock.h"
 #include "core/map.h"
+#include "evid/compare.h"
 #include <string.h>
 
 /* The trust root of --trust, or of the store. */
@@ -61,6 +62,29 @@ static int report(cli__ctx *c, const ht_verified *v, ht_err *e)
     return rc;
 }
 
+/* A comparison with a foreign server: its own type, never a route's evidence. */
+static int verify_comparison(cli__ctx *c, ht_arena *a, const ht_trust *t, ht_err *e)
+{
+    ht_compared x;
+    ht_buf b;
+    ht_jw w;
+    HT_TRY(ht_comparison_verify(a, ht_opts_arg(c->o, 0), t, ht_now_unix(), &x, e));
+    ht_buf_init(&b, 0);
+    ht_jw_init(&w, &b, 0);
+    ht_jw_obj(&w);
+    ht_jw_kbool(&w, "ok", true);
+    ht_jw_kstr(&w, "bundleId", x.id);
+    ht_jw_kstr(&w, "class", cli__str(x.analysis, "verdict", "?"));
+    ht_jw_kstr(&w, "identity", cli__str(x.analysis, "class", "?"));
+    ht_jw_kbool(&w, "productionEligible", false);
+    ht_jw_kstr(&w, "signedBy", x.bench_key);
+    ht_jw_end(&w, '}');
+    int rc = ht_buf_ok(&b, "verification", e);
+    if (rc == 0) rc = cli__out_doc(c, b.p, e);
+    ht_buf_done(&b);
+    return rc;
+}
+
 int cli__verify(cli__ctx *c, ht_err *e)
 {
     ht_arena *a;
@@ -68,8 +92,12 @@ int cli__verify(cli__ctx *c, ht_err *e)
     ht_verified v;
     HT_TRY(ht_arena_new(&a, 0, e));
     int rc = read_trust(c, a, &t, e);
-    if (rc == 0) rc = ht_bundle_verify(a, ht_opts_arg(c->o, 0), &t, ht_now_unix(), &v, e);
-    if (rc == 0) rc = report(c, &v, e);
+    if (rc == 0 && ht_is_comparison(ht_opts_arg(c->o, 0))) {
+        rc = verify_comparison(c, a, &t, e);
+    } else if (rc == 0) {
+        rc = ht_bundle_verify(a, ht_opts_arg(c->o, 0), &t, ht_now_unix(), &v, e);
+        if (rc == 0) rc = report(c, &v, e);
+    }
     ht_arena_free(a);
     return rc;
 }

@@ -26,6 +26,7 @@ static const char *role_of(const char *path)
                {"journal.jsonl", "journal"},
                {"samples.jsonl", "samples"},
                {"prompts.jsonl", "prompts"},
+               {"server/", "server"},
                {"edges.json", "edges"}};
     for (size_t i = 0; i < sizeof map / sizeof map[0]; i++)
         if (strncmp(path, map[i].prefix, strlen(map[i].prefix)) == 0) return map[i].role;
@@ -181,16 +182,31 @@ static int put_outputs(ht_arena *a, const char *dir, const ht_evidence *v, const
     return put_buf(dir, "outputs.manifest.json", b, e);
 }
 
-static int seal(ht_arena *a, const char *dir, const ht_key *bench, ht_buf *b, ht_buf *env,
-                char id[HT_SHA256_HEX], ht_err *e)
+int evid__list_inputs(ht_arena *a, const char *dir, ht_buf *out, ht_err *e)
 {
     listing l = {.a = a};
+    HT_TRY(list_dir(&l, dir, "", 0, e));
+    return ht_manifest_write(a, dir, "hetero/inputs/1", l.path, l.role, l.n, NULL, out, e);
+}
+
+int evid__put_statement(const char *dir, const ht_key *bench, const ht_buf *payload, ht_err *e)
+{
+    ht_buf env;
+    ht_buf_init(&env, 0);
+    int rc = ht_dsse_sign(payload->p, payload->n, HT_PAYLOAD_TYPE, &bench, 1, &env, e);
+    if (rc == 0) rc = put_buf(dir, "statement.dsse.json", &env, e);
+    ht_buf_done(&env);
+    return rc;
+}
+
+static int seal(ht_arena *a, const char *dir, const ht_key *bench, ht_buf *b,
+                char id[HT_SHA256_HEX], ht_err *e)
+{
     ht_manifest in;
     ht_evidence v;
     ht_analysis x;
     char sha[HT_SHA256_HEX];
-    HT_TRY(list_dir(&l, dir, "", 0, e));
-    HT_TRY(ht_manifest_write(a, dir, "hetero/inputs/1", l.path, l.role, l.n, NULL, b, e));
+    HT_TRY(evid__list_inputs(a, dir, b, e));
     HT_TRY(ht_manifest_read(a, dir, b->p, b->n, "hetero/inputs/1", NULL, HT_BUNDLE_MAX, &in, e));
     HT_TRY(ht_evidence_read(a, &in, &v, e));
     HT_TRY(ht_analyze(a, &v, &x, e));
@@ -198,8 +214,7 @@ static int seal(ht_arena *a, const char *dir, const ht_key *bench, ht_buf *b, ht
     HT_TRY(put_outputs(a, dir, &v, &x, b, sha, e));
     ht_buf_clear(b);
     HT_TRY(ht_bundle_statement(&v, &x, sha, b, e));
-    HT_TRY(ht_dsse_sign(b->p, b->n, HT_PAYLOAD_TYPE, &bench, 1, env, e));
-    HT_TRY(put_buf(dir, "statement.dsse.json", env, e));
+    HT_TRY(evid__put_statement(dir, bench, b, e));
     memcpy(id, in.sha256, HT_SHA256_HEX);
     return 0;
 }
@@ -207,13 +222,11 @@ static int seal(ht_arena *a, const char *dir, const ht_key *bench, ht_buf *b, ht
 int ht_bundle_seal(const char *dir, const ht_key *bench, char id[HT_SHA256_HEX], ht_err *e)
 {
     ht_arena *a;
-    ht_buf b, env;
+    ht_buf b;
     HT_TRY(ht_arena_new(&a, 0, e));
     ht_buf_init(&b, 0);
-    ht_buf_init(&env, 0);
-    int rc = seal(a, dir, bench, &b, &env, id, e);
+    int rc = seal(a, dir, bench, &b, id, e);
     ht_buf_done(&b);
-    ht_buf_done(&env);
     ht_arena_free(a);
     return rc;
 }

@@ -122,8 +122,9 @@ static int count_all(ht_arena *a, const ht_mfile *const f[3], counter *c, ht_err
         if (l[0].bad || l[1].bad || l[2].bad || (got && got != 3))
             return HT_FAIL(e, HT_EFORMAT, "QUALITY: the files differ in length or are cut off");
         if (!got) {
+            HT_TRY(ht_buf_ok(&c->kld, "quality", e));
             finish(c);
-            return ht_buf_ok(&c->kld, "quality", e);
+            return 0;
         }
         HT_TRY(count_item(c, j[0], j[1], j[2], i, e));
     }

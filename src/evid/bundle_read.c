@@ -195,26 +195,33 @@ static int part_digest(const ht_json *doc, const char *part, char hex[HT_SHA256_
     return rc;
 }
 
-static int read_machine(ht_arena *a, const ht_manifest *m, ht_evidence *v, ht_err *e)
+int evid__read_machine(ht_arena *a, const ht_manifest *m, char cls[HT_SHA256_HEX],
+                       char state[HT_SHA256_HEX], bool *unreadable, ht_err *e)
 {
-    static const char *const path[2] = {"machine/before.json", "machine/after.json"};
-    char cls[2][HT_SHA256_HEX], state[2][HT_SHA256_HEX];
+    char cls_after[HT_SHA256_HEX], state_after[HT_SHA256_HEX];
     for (int i = 0; i < 2; i++) {
         const ht_json *j;
-        HT_TRY(evid__doc(a, m, path[i], machine_fields, "hetero/machine/1", &j, e));
-        HT_TRY(part_digest(j, "reject", cls[i], &v->unreadable, e));
-        HT_TRY(part_digest(j, "stale", state[i], &v->unreadable, e));
+        HT_TRY(evid__doc(a, m, i ? "machine/after.json" : "machine/before.json", machine_fields,
+                         "hetero/machine/1", &j, e));
+        HT_TRY(part_digest(j, "reject", i ? cls_after : cls, unreadable, e));
+        HT_TRY(part_digest(j, "stale", i ? state_after : state, unreadable, e));
     }
-    if (strcmp(cls[0], cls[1]) != 0 || strcmp(state[0], state[1]) != 0)
+    if (strcmp(cls, cls_after) != 0 || strcmp(state, state_after) != 0)
         return HT_FAIL(e, HT_EFORMAT, "MACHINE: the machine changed during the run");
+    return 0;
+}
+
+static int read_machine(ht_arena *a, const ht_manifest *m, ht_evidence *v, ht_err *e)
+{
+    char cls[HT_SHA256_HEX];
+    HT_TRY(evid__read_machine(a, m, cls, v->state_sha, &v->unreadable, e));
     const ht_design *d = &v->design;
     for (size_t i = 0; i < d->n_cells; i++) {
         const ht_scope *s = &d->cell[i].scope, *first = &d->cell[0].scope;
-        if (strcmp(s->class_sha, cls[0]) != 0 || strcmp(s->instance, first->instance) != 0 ||
+        if (strcmp(s->class_sha, cls) != 0 || strcmp(s->instance, first->instance) != 0 ||
             strcmp(s->os, first->os) != 0)
             return HT_FAIL(e, HT_EFORMAT, "MACHINE: cell %s is for another machine", d->cell[i].id);
     }
-    memcpy(v->state_sha, state[0], HT_SHA256_HEX);
     return 0;
 }
 
@@ -255,7 +262,7 @@ static const ht_field toolchain_fields[] = {
     {0},
 };
 
-static int read_subject(ht_arena *a, const ht_manifest *m, ht_evidence *v, ht_err *e)
+int evid__read_subject(ht_arena *a, const ht_manifest *m, evid__subject *out, ht_err *e)
 {
     const ht_json *pack, *tok, *assets, *source, *binary, *tools;
     HT_TRY(evid__doc(a, m, "subject/modelpack.json", pack_fields, "hetero/modelpack/1", &pack, e));
@@ -266,12 +273,25 @@ static int read_subject(ht_arena *a, const ht_manifest *m, ht_evidence *v, ht_er
     HT_TRY(evid__doc(a, m, "build/binary.json", binary_fields, "hetero/binary/1", &binary, e));
     HT_TRY(
         evid__doc(a, m, "build/toolchain.json", toolchain_fields, "hetero/toolchain/1", &tools, e));
-    v->model_sha = ht_json_get(pack, "sha256")->s;
-    v->tok_sha = ht_json_get(tok, "sha256")->s;
-    v->tmpl_sha = ht_json_get(tok, "templateSha256")->s;
-    v->binary_sha = ht_json_get(binary, "sha256")->s;
-    v->assets_sha = ht_manifest_find(m, "subject/assets.json")->sha256;
-    v->dirty_build = ht_json_get(source, "dirty")->b;
+    *out = (evid__subject){.model_sha = ht_json_get(pack, "sha256")->s,
+                           .tok_sha = ht_json_get(tok, "sha256")->s,
+                           .tmpl_sha = ht_json_get(tok, "templateSha256")->s,
+                           .binary_sha = ht_json_get(binary, "sha256")->s,
+                           .assets_sha = ht_manifest_find(m, "subject/assets.json")->sha256,
+                           .dirty = ht_json_get(source, "dirty")->b};
+    return 0;
+}
+
+static int read_subject(ht_arena *a, const ht_manifest *m, ht_evidence *v, ht_err *e)
+{
+    evid__subject x;
+    HT_TRY(evid__read_subject(a, m, &x, e));
+    v->model_sha = x.model_sha;
+    v->tok_sha = x.tok_sha;
+    v->tmpl_sha = x.tmpl_sha;
+    v->binary_sha = x.binary_sha;
+    v->assets_sha = x.assets_sha;
+    v->dirty_build = x.dirty;
     for (size_t i = 0; i < v->design.n_cells; i++) {
         const ht_scope *s = &v->design.cell[i].scope;
         const char *wrong = strcmp(s->model_sha, v->model_sha)     ? "modelPackSha256"

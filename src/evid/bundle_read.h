@@ -2,14 +2,44 @@
 #ifndef HT_EVID_BUNDLE_READ_H
 #define HT_EVID_BUNDLE_READ_H
 #include "evid/bundle.h"
+#include "evid/trust.h"
 
 enum { EVID__MAX_CELLS = 256 };
 /* A document of the manifest, parsed as canonical JSON against its closed schema. */
 HT_MUST_USE int evid__doc(ht_arena *, const ht_manifest *, const char *path, const ht_field *,
                           const char *schema, const ht_json **out, ht_err *);
+/* machine/before.json and after.json: digests of the class and the state, which must not have
+ * changed;
+ * *unreadable is set when a leaf of either matches nothing. */
+HT_MUST_USE int evid__read_machine(ht_arena *, const ht_manifest *, char cls[HT_SHA256_HEX],
+                                   char state[HT_SHA256_HEX], bool *unreadable, ht_err *);
+/* The digests that subject/ and build/ name. */
+typedef struct {
+    const char *model_sha, *tok_sha, *tmpl_sha, *binary_sha, *assets_sha;
+    bool dirty;
+} evid__subject;
+HT_MUST_USE int evid__read_subject(ht_arena *, const ht_manifest *, evid__subject *, ht_err *);
 HT_MUST_USE int evid__sha256_of(const void *p, size_t n, char hex[HT_SHA256_HEX], ht_err *);
 
-/* Make the folders of path below dir, then the file, which must not exist; synced. */
+/* The list of every file below dir with its role, as inputs.manifest.json, appended. */
+HT_MUST_USE int evid__list_inputs(ht_arena *, const char *dir, ht_buf *out, ht_err *);
+/* inputs.manifest.json and outputs.manifest.json, every file they name, and that nothing else is
+ * there. */
+HT_MUST_USE int evid__read_manifests(ht_arena *, const char *dir, ht_manifest *in, ht_manifest *out,
+                                     ht_err *);
+/* Sign payload with the bench key and write statement.dsse.json. */
+HT_MUST_USE int evid__put_statement(const char *dir, const ht_key *, const ht_buf *payload,
+                                    ht_err *);
+/* statement.dsse.json: signed by role bench, of that predicate type, its payload byte for byte
+ * this. */
+HT_MUST_USE int evid__check_statement(ht_arena *, const char *dir, const ht_trust *,
+                                      const char *predicate_type, int64_t now_unix,
+                                      const ht_buf *payload, char statement_sha[HT_SHA256_HEX],
+                                      char bench_key[HT_SHA256_HEX], ht_err *);
+
+/* Make the folders of path below dir, then the file, which must not exist. Not synced: what is
+ * lost in
+ * a crash is missed by its digest. */
 HT_MUST_USE int evid__put_file(const char *dir, const char *path, const void *data, size_t n,
                                ht_err *);
 

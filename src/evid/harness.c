@@ -144,6 +144,12 @@ static int make_prompts(run *r, char sha[HT_SHA256_HEX], ht_err *e)
         ht_jw w;
         rc = draw_prompt(r, (uint32_t)k, ht_bench_length(&c->scope, pair, request), max_new, q, e);
         if (!rc) rc = ht_ids_sha256(q->prompt, q->n_prompt, r->prompt_sha[k], e);
+        for (size_t i = 0; !rc && i < p->n_used; i++)
+            if (strcmp(p->used[i], r->prompt_sha[k]) == 0)
+                rc = HT_FAIL(e, HT_EARG,
+                             "harness: prompt %zu was used for selection already: take another "
+                             "--seed than that bundle",
+                             k);
         ht_jw_init(&w, &b, HT_JSON_CANON);
         ht_jw_obj(&w);
         ht_jw_kstr(&w, "bucket", c->id);
@@ -210,7 +216,8 @@ static int write_design(run *r, const char *prompts_sha, char sha[HT_SHA256_HEX]
     set_str(a, d, "promptsSha256", prompts_sha);
     set_str(a, d, "startedUtc", utc);
     ht_json_add(a, d, "predecessor", unknown(a, "NONE"));
-    ht_json_add(a, d, "selectionBundle", unknown(a, "NONE"));
+    if (p->selection) set_str(a, d, "selectionBundle", p->selection);
+    else ht_json_add(a, d, "selectionBundle", unknown(a, "NONE"));
     ht_json_add(a, d, "synthetic", ht_json_new_bool(a, p->synthetic));
     ht_buf b;
     ht_buf_init(&b, 0);
@@ -474,8 +481,12 @@ static int run_slot(run *r, ht_arena *a, const place *p, int *why, ht_err *e)
     uint64_t t = now(r);
     int rc = r->o->slot(r->o->user, p->arm, &r->request[pair * n], n, a, &x, &slot_error);
     r->o->counters(r->o->user, &at[1]);
+    const ht_telemetry *second = NULL;
+    const size_t n_seconds = r->o->seconds ? r->o->seconds(r->o->user, &second) : 0;
     note_counters(r, a, &at[0], e);
+    for (size_t i = 0; i < n_seconds; i++) note_counters(r, a, &second[i], e);
     note_counters(r, a, &at[1], e);
+    ht_telemetry_fold(second, n_seconds, &at[1]);
     const ht_json *guards = ht_telemetry_guards(a, gap, at);
     if (!guards) return HT_FAIL(e, HT_ENOMEM, "harness: out of memory for guards");
     HT_TRY(ht_guards_read(guards, &r->policy, r->p->cpus, &state, e));

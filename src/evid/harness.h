@@ -37,6 +37,8 @@ typedef struct {
     uint64_t (*now_ns)(void *user);
     void (*rest)(void *user, uint64_t ns);             /* let that much time pass */
     void (*counters)(void *user, ht_telemetry *out);
+    /* Counters taken once a second inside the slot that was run last; NULL allowed: none are. */
+    size_t (*seconds)(void *user, const ht_telemetry **list);
     HT_MUST_USE int (*machine)(void *user, ht_arena *, ht_json **doc, ht_err *);
     /* Run the requests of one arm ('A', 'N', 'M' are the reference, 'B' the candidate) in a fresh
      * process. An error here is the harness's own (a process that could not be started) and
@@ -54,6 +56,10 @@ typedef struct {
     bool synthetic;
     int64_t started_unix;
     const char *policy; size_t n_policy;               /* its bytes */
+    /* The bundle that the candidate was selected by (64 hex digits; NULL: none) and the digests
+     * of its
+     * prompts: a prompt of them is refused, so that selection and confirmation share no sample. */
+    const char *selection; const char *const *used; size_t n_used;
     const ht_bundle_file *extra; size_t n_extra;       /* subject/, build/, quality/ */
 } ht_bench_plan;
 /* Runs the whole experiment into dir, which is made and must not exist. What is left to do is

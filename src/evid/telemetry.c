@@ -161,6 +161,19 @@ void ht_telemetry_take(const char *root, const ht_gpus *gpus, ht_telemetry *t)
     }
 }
 
+void ht_telemetry_fold(const ht_telemetry *second, size_t n, ht_telemetry *after)
+{
+    for (size_t i = 0; i < n; i++) {
+        const ht_telemetry *t = &second[i];
+        if (t->ac_online < after->ac_online) after->ac_online = t->ac_online;
+        if (t->clocks != after->clocks || t->has_clocks != after->has_clocks) after->moved = true;
+        if (!t->has_gpu) continue;
+        after->gpu_known = after->gpu_known && t->gpu_known;
+        after->gpu_events |= t->gpu_events;
+        if (t->gpu_procs > after->gpu_procs) after->gpu_procs = t->gpu_procs;
+    }
+}
+
 /* ---- guards ---- */
 
 static ht_json *unknown(ht_arena *a, const char *reason)
@@ -209,9 +222,9 @@ ht_json *ht_telemetry_guards(ht_arena *a, const ht_telemetry gap[2], const ht_te
     g[HT_G_AC] = s[0].ac_online < 0 || s[1].ac_online < 0
                      ? unknown(a, "UNREADABLE")
                      : ht_json_new_bool(a, s[0].ac_online && s[1].ac_online);
-    g[HT_G_CLOCKS] = !s[0].has_clocks
-                         ? unknown(a, "NO_CPUFREQ")
-                         : ht_json_new_bool(a, s[0].clocks == s[1].clocks && s[1].has_clocks);
+    g[HT_G_CLOCKS] = !s[0].has_clocks ? unknown(a, "NO_CPUFREQ")
+                                      : ht_json_new_bool(a, s[0].clocks == s[1].clocks &&
+                                                                s[1].has_clocks && !s[1].moved);
     g[HT_G_ECC] =
         gpu ? delta(a, (int64_t)s[0].gpu_ecc, (int64_t)s[1].gpu_ecc, "NVML") : unknown(a, no_gpu);
     g[HT_G_FOREIGN] = foreign(a, s);

@@ -17,11 +17,17 @@ typedef struct {
     int ac_online;                   /* 1, 0, -1 */
     bool has_clocks;                 /* clocks below are of a machine that shows them */
     uint64_t clocks;                 /* hash of governor, preference and boost */
+    /* the clocks were others inside the slot (ht_telemetry_fold) */
+    bool moved;
     bool has_gpu, gpu_known;
     uint64_t gpu_events, gpu_ecc; uint32_t gpu_procs;
 } ht_telemetry;
 /* root as in env.h; gpus NULL: none. Whatever cannot be read is unknown: there is no error. */
 void ht_telemetry_take(const char *root, const ht_gpus *gpus, ht_telemetry *out);
+/* What was true at any of the seconds inside a slot is true of the slot: a supply that was off,
+ * clocks
+ * that moved, events and processes of a GPU. after: the counters taken at its end. */
+void ht_telemetry_fold(const ht_telemetry *second, size_t n, ht_telemetry *after);
 /* gap[2]: around the idle time before the slot (pressure is read there: during the slot it would
  * count the measured program itself); slot[2]: around the slot. Every guard of policy.h by name:
  * a value, or {"known":false,"reason":WORD}. */

@@ -166,14 +166,28 @@ static void pass_or(ht_cell_result *r, enum ht_gate g, bool good, const char *wh
     set(r, g, good ? HT_PASS : HT_FAILED, good ? "OK" : why);
 }
 
+/* An unknown guard that the policy asks for makes a host inadmissible: which one is the reason. */
+static const char *const unknown_guard[HT_GUARDS] = {[HT_G_AC] = "UNKNOWN_acOnline",
+                                                     [HT_G_CLOCKS] = "UNKNOWN_clocksSteady",
+                                                     [HT_G_ECC] = "UNKNOWN_eccDelta",
+                                                     [HT_G_FOREIGN] = "UNKNOWN_foreignCpuPpm",
+                                                     [HT_G_GPU_EVENTS] = "UNKNOWN_gpuEvents",
+                                                     [HT_G_GPU_PROCS] = "UNKNOWN_gpuProcs",
+                                                     [HT_G_CGROUP] = "UNKNOWN_nrThrottledDelta",
+                                                     [HT_G_PSI] = "UNKNOWN_psiPpm",
+                                                     [HT_G_STEAL] = "UNKNOWN_stealPpm",
+                                                     [HT_G_SUSPEND] = "UNKNOWN_suspendNs",
+                                                     [HT_G_SWAP] = "UNKNOWN_swapIns",
+                                                     [HT_G_THROTTLE] = "UNKNOWN_throttleDelta"};
+
 static void gate_environment(const ht_evidence *v, ht_cell_result *r)
 {
     uint32_t unknown = 0;
     for (size_t i = 0; i < v->n_samples; i++)
         if (v->sample[i].last) unknown |= v->sample[i].guards.unknown & v->policy.required;
     const char *why = v->unreadable ? "UNREADABLE_FIELD" : "OK";
-    for (unsigned g = 0; g < HT_GUARDS; g++)
-        if (unknown >> g & 1) why = "GUARD_UNKNOWN";
+    for (unsigned g = HT_GUARDS; g-- > 0;)
+        if (unknown >> g & 1) why = unknown_guard[g];
     pass_or(r, HT_GATE_ENVIRONMENT, strcmp(why, "OK") == 0, why);
     pass_or(r, HT_GATE_VOIDS,
             (uint64_t)v->n_void_attempts * 1000000 <=

@@ -35,21 +35,19 @@ int ht_statement_open(ht_arena *a, const char *text, size_t n, const ht_trust *t
     return 0;
 }
 
-static int read_manifests(ht_arena *a, const char *dir, ht_verified *v, ht_err *e)
+int evid__read_manifests(ht_arena *a, const char *dir, ht_manifest *in, ht_manifest *out, ht_err *e)
 {
     static const char *const also[] = {"inputs.manifest.json", "outputs.manifest.json",
                                        "statement.dsse.json", NULL};
     const char *text, *inputs = NULL;
     uint64_t n;
     HT_TRY(ht_read_under(a, dir, "inputs.manifest.json", HT_BUNDLE_MAX, &text, &n, e));
-    HT_TRY(ht_manifest_read(a, dir, text, n, "hetero/inputs/1", NULL, HT_BUNDLE_MAX, &v->in, e));
+    HT_TRY(ht_manifest_read(a, dir, text, n, "hetero/inputs/1", NULL, HT_BUNDLE_MAX, in, e));
     HT_TRY(ht_read_under(a, dir, "outputs.manifest.json", HT_BUNDLE_MAX, &text, &n, e));
-    HT_TRY(
-        ht_manifest_read(a, dir, text, n, "hetero/outputs/1", &inputs, HT_BUNDLE_MAX, &v->out, e));
-    if (strcmp(inputs, v->in.sha256) != 0)
+    HT_TRY(ht_manifest_read(a, dir, text, n, "hetero/outputs/1", &inputs, HT_BUNDLE_MAX, out, e));
+    if (strcmp(inputs, in->sha256) != 0)
         return HT_FAIL(e, HT_EFORMAT, "MANIFEST: outputs.manifest.json is for other inputs");
-    const ht_manifest *const both[] = {&v->in, &v->out};
-    memcpy(v->id, v->in.sha256, sizeof v->id);
+    const ht_manifest *const both[] = {in, out};
     return ht_manifest_closed(dir, both, 2, also, e);
 }
 
@@ -73,30 +71,38 @@ static int recompute(ht_verified *v, ht_buf *b, ht_err *e)
     return 0;
 }
 
-/* The envelope: who signed, and that the payload is byte for byte what this bundle gives. */
-static int check_statement(ht_arena *a, const char *dir, const ht_trust *t, int64_t now,
-                           ht_verified *v, ht_buf *b, ht_err *e)
+int evid__check_statement(ht_arena *a, const char *dir, const ht_trust *t,
+                          const char *predicate_type, int64_t now_unix, const ht_buf *payload,
+                          char statement_sha[HT_SHA256_HEX], char bench_key[HT_SHA256_HEX],
+                          ht_err *e)
 {
     const char *text;
     const ht_json *statement;
     uint64_t n;
     ht_dsse env;
     HT_TRY(ht_read_under(a, dir, "statement.dsse.json", 16 << 20, &text, &n, e));
-    HT_TRY(ht_statement_open(a, text, n, t, HT_ROLE_BENCH, HT_PRED_EVIDENCE, now, &env, &statement,
-                             e));
-    ht_buf_clear(b);
-    HT_TRY(ht_bundle_statement(&v->evidence, &v->analysis, v->out.sha256, b, e));
-    if (b->n != env.n || memcmp(b->p, env.payload, b->n) != 0)
+    HT_TRY(ht_statement_open(a, text, n, t, HT_ROLE_BENCH, predicate_type, now_unix, &env,
+                             &statement, e));
+    if (payload->n != env.n || memcmp(payload->p, env.payload, env.n) != 0)
         return HT_FAIL(e, HT_EFORMAT,
                        "RECOMPUTED: the signed statement is not about this bundle, or claims more "
                        "than its inputs give (hardwareEvidence, productionEligible)");
-    HT_TRY(evid__sha256_of(env.payload, env.n, v->statement_sha, e));
-    for (size_t i = 0; i < t->n_keys && !v->bench_key[0]; i++)
+    for (size_t i = 0; i < t->n_keys && !bench_key[0]; i++)
         for (size_t k = 0; k < env.n_sigs; k++)
             if ((t->key[i].roles >> HT_ROLE_BENCH & 1) &&
                 ht_dsse_good(&env, &env.sig[k], t->key[i].pub))
-                memcpy(v->bench_key, t->key[i].id, sizeof v->bench_key);
-    return 0;
+                memcpy(bench_key, t->key[i].id, HT_SHA256_HEX);
+    return evid__sha256_of(env.payload, env.n, statement_sha, e);
+}
+
+/* The statement must be what this bundle gives. */
+static int check_statement(ht_arena *a, const char *dir, const ht_trust *t, int64_t now,
+                           ht_verified *v, ht_buf *b, ht_err *e)
+{
+    ht_buf_clear(b);
+    HT_TRY(ht_bundle_statement(&v->evidence, &v->analysis, v->out.sha256, b, e));
+    return evid__check_statement(a, dir, t, HT_PRED_EVIDENCE, now, b, v->statement_sha,
+                                 v->bench_key, e);
 }
 
 int ht_bundle_verify(ht_arena *a, const char *dir, const ht_trust *t, int64_t now, ht_verified *v,
@@ -104,7 +110,8 @@ int ht_bundle_verify(ht_arena *a, const char *dir, const ht_trust *t, int64_t no
 {
     ht_buf b;
     *v = (ht_verified){0};
-    HT_TRY(read_manifests(a, dir, v, e));
+    HT_TRY(evid__read_manifests(a, dir, &v->in, &v->out, e));
+    memcpy(v->id, v->in.sha256, sizeof v->id);
     HT_TRY(ht_evidence_read(a, &v->in, &v->evidence, e));
     HT_TRY(ht_analyze(a, &v->evidence, &v->analysis, e));
     ht_buf_init(&b, 0);

@@ -586,7 +586,7 @@ def verdict_cases():
     yield 'no gain', 'FAIL_PERF', {'gain': 1.0}
     yield 'slower', 'perf=FAIL:TOO_SLOW', {'gain': 0.9}
     yield 'a gain too uncertain', 'perf=FAIL:UNDECIDED', {'gain': 1.03, 'jitter': 0.003}
-    yield 'a guard is unknown', 'environment=FAIL:GUARD_UNKNOWN', {'policy': policy(guards__required=['gpuProcs'])}
+    yield 'a guard is unknown', 'environment=FAIL:UNKNOWN_gpuProcs', {'policy': policy(guards__required=['gpuProcs'])}
     yield 'a leaf is unreadable', 'environment=FAIL:UNREADABLE_FIELD', {'edit': {
         p: at('stale.bios', {'unreadable': 'EACCES'}) for p in ('machine/before.json', 'machine/after.json')}}
     yield 'too many voids', 'voids=FAIL', {'void': 5, 'policy': policy(retries__maxVoidBlocksPpm=1)}

@@ -68,6 +68,74 @@ T_CASE(evidence, qualified)
     expect_class(&f, HT_QUALIFIED, HT_GATE_VOIDS, "OK");
 }
 
+/* How many of n made-up tables end QUALIFIED, each with noise of its own, through everything that
+ * lies between samples and verdict. */
+static uint32_t qualified(uint32_t n, const fx *like, const char *policy_from,
+                          const char *policy_to, uint32_t class_of_rest[HT_CLASSES])
+{
+    uint32_t good = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        fx f;
+        ht_evidence v;
+        ht_analysis x;
+        fx_init(&f);
+        f.cells = 1;
+        f.pairs = like->pairs;
+        f.null_pairs = like->null_pairs;
+        f.requests = like->requests;
+        f.gain_ppm = like->gain_ppm;
+        f.slow_pair = like->slow_pair;
+        f.jitter_ppm = like->jitter_ppm;
+        f.seed = i;
+        f.rng = 7919 * (uint64_t)i + 1;
+        f.policy = fx_swap(&f, fx_policy(&f), policy_from, policy_to);
+        judge(&f, &v, &x);
+        good += x.cls == HT_QUALIFIED;
+        class_of_rest[x.cls]++;
+        fx_done(&f);
+    }
+    return good;
+}
+
+/* evidence.md 8, Design 31. The policy asks for a lower bound of 1 and no more, so that nothing but
+ * the error of the first kind stands between identical arms and promotion. */
+T_CASE_SECONDS(evidence, a_thousand_tables, 900)
+{
+    enum { TABLES = 1000, ALPHA_PPM = 50000 };
+    const fx same = {.pairs = 12,
+                     .null_pairs = 12,
+                     .requests = 1,
+                     .gain_ppm = 1000000,
+                     .slow_pair = UINT32_MAX,
+                     .jitter_ppm = 10000};
+    uint32_t cls[HT_CLASSES] = {0};
+    uint32_t n = qualified(TABLES, &same, "\"minLowerRatioPpm\":1030000",
+                           "\"minLowerRatioPpm\":1000000", cls);
+    /* Three standard deviations of a binomial count: sqrt(1000 * 0.05 * 0.95) = 6.9. */
+    T_CHECK(n <= TABLES * (uint64_t)ALPHA_PPM / 1000000 + 21, "%u of %d identical arms promoted", n,
+            TABLES);
+    T_CHECK(cls[HT_INCONCLUSIVE_ENV] > 10 && cls[HT_INCONCLUSIVE_ENV] < 100,
+            "the null run of identical arms fails in %u tables, 5 %% are expected",
+            cls[HT_INCONCLUSIVE_ENV]);
+    /* The default margin of 3 % admits none of them. */
+    fx some = same;
+    memset(cls, 0, sizeof cls);
+    T_EQ_INT(qualified(200, &some, "fixture-1", "fixture-1", cls), 0);
+    /* A gain of 10 % is found wherever the null run holds. */
+    some.gain_ppm = 1100000;
+    memset(cls, 0, sizeof cls);
+    n = qualified(200, &some, "fixture-1", "fixture-1", cls);
+    T_EQ_INT(n + cls[HT_INCONCLUSIVE_ENV], 200);
+    T_CHECK(n > 170, "a gain of 10 %% is found in %u of 200 tables", n);
+    /* A better median with a pair three times as slow: enough requests to see the tail. */
+    some.pairs = some.null_pairs = 8;
+    some.requests = 12;
+    some.slow_pair = 9;
+    memset(cls, 0, sizeof cls);
+    T_EQ_INT(qualified(30, &some, "fixture-1", "fixture-1", cls), 0);
+    T_CHECK(cls[HT_FAIL_TAIL] > 20, "%u of 30 refused for the tail", cls[HT_FAIL_TAIL]);
+}
+
 T_CASE(evidence, classes)
 {
     fx f;
@@ -130,7 +198,15 @@ T_CASE(evidence, environment)
         "\"eccDelta\":0,"
         "\"foreignCpuPpm\":0,\"gpuEvents\":0,\"gpuProcs\":0,\"nrThrottledDelta\":0,\"psiPpm\":0,"
         "\"stealPpm\":0,\"suspendNs\":0,\"swapIns\":0,\"throttleDelta\":0}";
-    expect_class(&f, HT_NOT_ADMISSIBLE_ENV, HT_GATE_ENVIRONMENT, "GUARD_UNKNOWN");
+    expect_class(&f, HT_NOT_ADMISSIBLE_ENV, HT_GATE_ENVIRONMENT, "UNKNOWN_acOnline");
+    /* A processor without a counter of thermal throttling (AMD): not admissible under the default
+     * list of guards, and the verdict says for want of what. */
+    fx_init(&f);
+    f.guards = "{\"acOnline\":true,\"clocksSteady\":true,\"eccDelta\":0,\"foreignCpuPpm\":0,"
+               "\"gpuEvents\":0,\"gpuProcs\":0,\"nrThrottledDelta\":0,\"psiPpm\":0,\"stealPpm\":0,"
+               "\"suspendNs\":0,\"swapIns\":0,\"throttleDelta\":{\"known\":false,\"reason\":"
+               "\"NO_COUNTER\"}}";
+    expect_class(&f, HT_NOT_ADMISSIBLE_ENV, HT_GATE_ENVIRONMENT, "UNKNOWN_throttleDelta");
     fx_init(&f);
     f.machine = "{\"live\":{},\"record\":{},\"reject\":{\"arch\":{\"v\":\"x\"}},\"schema\":"
                 "\"hetero/machine/1\",\"stale\":{\"vbios\":{\"unreadable\":\"EACCES\"}}}";

@@ -11,6 +11,9 @@ typedef struct { /* a machine and a program that exist only here                
     uint32_t slots, red_slot, red_count, fail_slot, broken_slot, cancel_slot;
     char fail_arm;
     bool no_clocks, short_output, stall;
+    uint32_t unplugged; /* in this slot the mains were off for a second           */
+    ht_telemetry second[3];
+    const char *selection, *const *used;
 } world;
 
 static uint64_t w_now(void *user)
@@ -37,6 +40,16 @@ static void w_counters(void *user, ht_telemetry *t)
                         .has_clocks = !w->no_clocks};
     uint32_t red = w->slots > w->red_slot ? w->slots - w->red_slot : 0;
     t->swap_ins = red < w->red_count ? red : w->red_count;
+}
+
+/* Three seconds of every slot; between its first and its last counters all is well again. */
+static size_t w_seconds(void *user, const ht_telemetry **list)
+{
+    world *w = user;
+    for (int i = 0; i < 3; i++) w_counters(w, &w->second[i]);
+    if (w->slots == w->unplugged) w->second[1].ac_online = 0;
+    *list = w->second;
+    return 3;
 }
 
 static int w_machine(void *user, ht_arena *a, ht_json **doc, ht_err *e)
@@ -160,6 +173,9 @@ static int run(fx *f, world *w, const char *policy, const char *dir, ht_err *e)
                                 .started_unix = FX_NOW,
                                 .policy = policy,
                                 .n_policy = strlen(policy),
+                                .selection = w->selection,
+                                .used = w->used,
+                                .n_used = w->used ? 1 : 0,
                                 .extra = extra,
                                 .n_extra = n};
     const ht_bench_ops ops = {.user = w,
@@ -168,6 +184,7 @@ static int run(fx *f, world *w, const char *policy, const char *dir, ht_err *e)
                               .counters = w_counters,
                               .machine = w_machine,
                               .slot = w_slot,
+                              .seconds = w_seconds,
                               .cancelled = w_cancelled};
     return ht_bench_run(&plan, &ops, dir, e);
 }
@@ -219,6 +236,60 @@ T_CASE_SECONDS(harness, void_block_is_retried, 120)
     w.red_count = 1;
     T_EQ_STR(verdict(&w, NULL), "QUALIFIED");
     T_CHECK(w.slots > 32 && w.slots <= 36, "%u slots", w.slots);
+}
+
+/* evidence.md 3.7: what happened between the counters around a slot is seen by those inside it, and
+ * they are in the bundle. */
+T_CASE_SECONDS(harness, a_second_inside_a_slot, 120)
+{
+    world w = ordinary();
+    w.unplugged = 22;
+    T_EQ_STR(verdict(&w, NULL), "QUALIFIED");
+    T_CHECK(w.slots > 32 && w.slots <= 36, "%u slots: the block was not run again", w.slots);
+    char path[400];
+    size_t n, lines = 0;
+    snprintf(path, sizeof path, "%s/run0/machine/telemetry.jsonl", t_tmp());
+    char *text = t_slurp(path, &n);
+    for (size_t i = 0; i < n; i++) lines += text[i] == '\n';
+    T_EQ_INT(lines, w.slots * 5);
+    free(text);
+}
+
+/* Selection and confirmation share no sample (evidence.md 3.2): the bundle that a candidate was
+ * chosen by is named in the sealed design, and its prompts are refused. */
+T_CASE_SECONDS(harness, selection_apart_from_confirmation, 120)
+{
+    static const char other[] = FX_SHA("c");
+    const char *const list[1] = {other};
+    char dir[300], path[400];
+    fx f;
+    ht_err e = {0};
+    world w = ordinary();
+    fx_init(&f);
+    w.selection = other;
+    w.used = list;
+    snprintf(dir, sizeof dir, "%s/fresh", t_tmp());
+    T_OK(run(&f, &w, fx_policy(&f), dir, &e), e);
+    size_t n;
+    ht_json *j;
+    snprintf(path, sizeof path, "%s/design.json", dir);
+    char *text = t_slurp(path, &n);
+    T_OK(ht_json_parse(f.a, text, n, HT_JSON_CANON, path, &j, &e), e);
+    T_EQ_STR(ht_json_get(j, "selectionBundle")->s, other);
+    free(text);
+    snprintf(path, sizeof path, "%s/prompts.jsonl", dir);
+    text = t_slurp(path, &n);
+    const char *at = strstr(text, "\"promptTokSha256\":\"");
+    T_CHECK(at, "no prompt");
+    const char *used[1] = {fx_fmt(&f, "%.64s", at + 19)};
+    free(text);
+    w = ordinary();
+    w.selection = other;
+    w.used = used;
+    snprintf(dir, sizeof dir, "%s/again", t_tmp());
+    T_ERR(run(&f, &w, fx_policy(&f), dir, &e), HT_EARG, e, "was used for selection already");
+    T_EQ_INT(w.slots, 0);
+    fx_done(&f);
 }
 
 T_CASE_SECONDS(harness, broken_harness_voids, 120)
