@@ -1,7 +1,8 @@
 /* batch.c - steps of several generations: who shares a pass over the weights, and what each makes
- * of its rows. A row's result does not depend on the rows beside it (product.md 4), so how passes are
- * put together is free. */
+ * of its rows. A row's result does not depend on the rows beside it (product.md 4), so how passes
+ * are put together is free. */
 #include "api/gen.h"
+#include "api/route.h"
 #include "api/whole.h"
 #include "core/clock.h"
 #include <string.h>
@@ -147,20 +148,23 @@ static void leave_out(pass *p, uint32_t i)
     memmove(p->part + i, p->part + i + 1, (p->n - i) * sizeof *p->part);
 }
 
-/* Before its first token a generation whose engine of whole prompts failed is begun once more, on the
- * reference; then and for any other fault it ends. */
+/* Before its first token a generation whose route broke is begun once more, on the reference; then
+ * and for any other fault it ends. */
 static void end_or_retry(ht_gen *g, int rc, const ht_err *err)
 {
-    const bool broke =
-        rc == HT_EDEVICE || rc == HT_ENOMEM || rc == HT_EUNSUPPORTED || rc == HT_EFULL;
+    const bool broke = rc == HT_EDEVICE || rc == HT_ENOMEM || rc == HT_EUNSUPPORTED ||
+                       (rc == HT_EFULL && api__is_whole(&g->phase[API_PREFILL]));
     ht_session *s = g->s;
     ht_err why = {0};
-    if (broke && g->n_out == 0 && api__whole_retry(s, rc, err) &&
+    if (broke && g->n_out == 0 && !s->rec.n_attempts &&
+        (api__route_retry(s) || api__whole_retry(s, rc, err)) &&
         ht_seq_truncate(s->seq, 0, &why) == 0) {
+        api__attempt_end(&s->rec, rc);
         memcpy(g->phase, s->e->phase, sizeof g->phase);
         memcpy(s->rec.phase, s->e->phase, sizeof s->rec.phase);
         g->state = HT_GEN_PROMPT;
         g->at = s->rec.n_kept = 0;
+        g->k = 0;
         g->pending = true;
         return;
     }

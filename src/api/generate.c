@@ -1,6 +1,6 @@
 /* generate.c - the life of a generation: prompt and parameters checked and copied, the common
- * prefix kept, then steps (batch.c, take.c) until something ends it, and the record and result of it.
- * ht_session_generate is one generation stepped to its end. */
+ * prefix kept, then steps (batch.c, take.c) until something ends it, and the record and result of
+ * it. ht_session_generate is one generation stepped to its end. */
 #include "api/gen.h"
 #include "api/route.h"
 #include "api/whole.h"
@@ -123,7 +123,7 @@ static int begin(ht_gen *g, const int32_t *ids, const ht_gen_params *p, ht_err *
     HT_TRY(make_sampler(g, sampling, err));
     const bool is_long = api__is_long(&s->e->model->spec, (uint64_t)g->n + p->max_new);
     set_room(g, is_long);
-    HT_TRY(api__route_choose(s->e, g->n, p->max_new ? p->max_new : g->room, sampling->temp <= 0,
+    HT_TRY(api__route_choose(s, g->n, p->max_new ? p->max_new : g->room, sampling->temp <= 0,
                              p->speculation != NULL, err));
     HT_TRY(api__whole_choose(s->e, g->n, 1, err));
     /* What is kept depends on the class that the route will write. */
@@ -213,7 +213,9 @@ void api__gen_end(ht_gen *g, int rc, const ht_err *why)
     /* Whatever was computed from a file that has been cut short may come from zeros. */
     const int changed = ht_file_unchanged(g->s->e->file, &err);
     if (changed) rc = changed;
-    if (rc) g->s->rec.status = "error";
+    if (rc) g->s->rec.status = g->s->rec.mismatch ? "routeMismatch" : "error";
+    if (g->s->rec.mismatch) api__route_mismatch(g->s);
+    api__attempt_end(&g->s->rec, rc);
     g->err = rc ? err : (ht_err){0};
     g->state = HT_GEN_DONE;
     g->s->gen = NULL;

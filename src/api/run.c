@@ -70,6 +70,33 @@ static void count(const api__part *part, const api__plan *p, const ht_run_stats 
     g->sum.barriers += (uint32_t)share(st->barriers, at, n, rows);
     g->sum.host_copy_bytes += share(st->host_copy_bytes, at, n, rows);
     g->sum.device_copy_bytes += share(st->device_copy_bytes, at, n, rows);
+    g->executed = st->executed;
+    g->exec = ht_exec_add(g->exec, st->exec);
+    g->exec_cuts += st->exec_cuts;
+}
+
+/* Did the engine launch what the plan holds? A batch that wants no row may end at the pick. An
+ * engine that does not say is taken at its word, except for a route: that was measured on what
+ * ran. */
+static bool as_planned(const api__part *part, const api__plan *p, const ht_run_stats *st)
+{
+    uint64_t fold = 0;
+    if (!st->executed) return !part->s->rec.phase[part->phase].entry;
+    if (strcmp(st->executed, p->be->name) != 0 || st->exec_cuts > p->n_cuts) return false;
+    for (size_t i = 0; i < st->exec_cuts; i++) fold = ht_exec_add(fold, ht_exec_id(&p->cuts[i]));
+    if (fold != st->exec) return false;
+    return st->exec_cuts == p->n_cuts ||
+           part->s->e->tape[p->cuts[st->exec_cuts].at].kind == HT_PICK;
+}
+
+static int mismatch(const api__part *part, const api__plan *p, const ht_run_stats *st, ht_err *err)
+{
+    part->s->rec.mismatch = true;
+    return HT_FAIL(err, HT_EGATE,
+                   "ROUTE_MISMATCH: planned %s with %zu cuts, executed %s with %u: the result is "
+                   "not used",
+                   p->be->name, p->n_cuts, st->executed ? st->executed : "(unknown)",
+                   st->exec_cuts);
 }
 
 static bool cancelled(const api__part *part, uint32_t n)
@@ -176,6 +203,10 @@ static int run_reserved(ht_engine *e, const api__plan *p, const api__part *part,
     HT_TRY(drive(part, n, p, &b, logits, err));
     if (p->be->stats(p->plan, &st))
         return HT_FAIL(err, HT_EDEVICE, "engine %s gives no figures for its last run", p->be->name);
+    int rc = 0;
+    for (uint32_t k = 0; k < n; k++)
+        if (!as_planned(&part[k], p, &st)) rc = mismatch(&part[k], p, &st, err);
+    if (rc) return rc;
     for (uint32_t k = 0, at = 0; k < n; at += part[k++].n) {
         ht_session *s = part[k].s;
         const uint32_t pos = ht_seq_len(s->seq);

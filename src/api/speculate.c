@@ -28,7 +28,6 @@ typedef struct {
 
 struct api__spec {
     ht_session *s, *d; /* d: the draft model's session, or NULL */
-    bool entered;      /* d's engine is another one and entered */
     bool always;
     uint32_t most, least;
     ht_lookup *lookup; /* NULL: off */
@@ -80,10 +79,8 @@ static int check(const ht_session *s, const ht_speculation *w, ht_err *err)
 
 /* ---- begin and end --------------------------------------------------------------------------- */
 
-static int enter_draft(api__spec *x, ht_session *d, ht_err *err)
+static int take_draft(api__spec *x, ht_session *d, ht_err *err)
 {
-    if (d->e != x->s->e) HT_TRY(api__enter(d->e, err));
-    x->entered = d->e != x->s->e;
     x->d = d;
     api__record_begin(d, "draft");
     d->rec.status = "ok";
@@ -103,7 +100,7 @@ static int begin(api__spec *x, const ht_speculation *w, uint32_t n_max, ht_err *
         x->most = s->e->ubatch - 1; /* one row more is the token itself */
     x->least = w->draft_min;
     if (w->lookup) HT_TRY(ht_lookup_new(&x->lookup, n_max, err));
-    if (w->draft) HT_TRY(enter_draft(x, w->draft, err));
+    if (w->draft) HT_TRY(take_draft(x, w->draft, err));
     return api__plan_get(s->e, API_DECODE, x->most + 1, x->most + 1, &x->verify, err);
 }
 
@@ -136,7 +133,6 @@ void api__spec_end(api__spec *x)
 {
     if (!x) return;
     atomic_store(&x->s->helper, NULL);
-    if (x->entered) api__leave(x->d->e);
     ht_lookup_free(x->lookup);
     ht_mem_free(x->row);
     ht_mem_free(x);
@@ -267,8 +263,13 @@ static int from_model(api__spec *x, uint32_t len, uint32_t most, uint32_t *k, ht
     if (late > VIEW_AGAIN) late = VIEW_AGAIN;
     if (!x->always && !ht_adapt_model(&x->s->adapt, late)) return 0;
     if (view_cap(x->d) <= x->most || !readable(x, len)) return 0;
+    /* Several generations may have sessions of one draft engine: each has it for its round only.
+     * One that another thread runs guesses nothing now. */
+    const bool other = x->d->e != x->s->e;
+    if (other && api__enter(x->d->e, NULL)) return 0;
     x->round.from = HT_ADAPT_MODEL;
     const int rc = draft_chain(x, len, most, k, &why);
+    if (other) api__leave(x->d->e);
     if (!rc) return 0;
     *k = 0;
     if (rc == HT_ECANCELLED) {
@@ -279,8 +280,6 @@ static int from_model(api__spec *x, uint32_t len, uint32_t most, uint32_t *k, ht
     x->s->rec.spec.failed = why;
     x->d->rec.status = "error";
     atomic_store(&x->s->helper, NULL);
-    if (x->entered) api__leave(x->d->e);
-    x->entered = false;
     x->d = NULL;
     return 0;
 }

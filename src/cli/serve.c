@@ -56,8 +56,8 @@ static void schedule(const ht_opts *o, ht_serve_params *p)
     p->max_new = n > 0 ? (uint32_t)n : 0;
 }
 
-/* The sampler of requests that say nothing. What a client of a protocol expects is temperature 1 and
- * nothing else; options given here win over that, a request's own fields over both. */
+/* The sampler of requests that say nothing. What a client of a protocol expects is temperature 1
+ * and nothing else; options given here win over that, a request's own fields over both. */
 static int sampling(cli__ctx *c, ht_serve_params *p, cli__sampler *sm, ht_err *e)
 {
     const ht_opts *o = c->o;

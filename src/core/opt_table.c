@@ -7,7 +7,8 @@ enum {
     C_GEN = C(RUN) | C(CHAT),
     C_SAMPLE = C_GEN | C(SERVE),
     C_ENGINE =
-        C_SAMPLE | C(EXPLAIN) | C(BENCH) | C(PPL) | C(LOGITS) | C(QUALIFY) | C(QUALITY) | C(COMPARE) |
+        C_SAMPLE | C(EXPLAIN) | C(BENCH) | C(PPL) | C(LOGITS) | C(QUALIFY) | C(QUALITY) |
+        C(COMPARE) |
         C(KV_PROBE),
     C_MODEL = C_ENGINE | C(INSPECT) | C(TOKENIZE) | C(TEMPLATE),
     C_PRE = C_ENGINE | C(TOKENIZE) | C(PACK),
@@ -54,13 +55,15 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "system message put before the conversation"),
     [HT_OPT_MESSAGES] = STR(INPUT, 0, C(TEMPLATE) | C(RUN), "--messages", "FILE", NULL,
         "JSON array of messages, each with role and content; - is standard input"),
-    [HT_OPT_TEMPLATE] = STR(INPUT, 0, C(TEMPLATE) | C_SAMPLE | C(QUALITY) | C(QUALIFY), "--template "
+    [HT_OPT_TEMPLATE] = STR(INPUT, 0, C(TEMPLATE) | C_SAMPLE | C(QUALITY) | C(QUALIFY),
+        "--template "
         "--chat-template-file",
         "FILE",
         NULL, "use this chat template instead of the model's"),
     [HT_OPT_TOOLS] = STR(INPUT, 0, C(TEMPLATE) | C(RUN), "--tools", "FILE", NULL,
         "JSON array of tool definitions handed to the template"),
-    [HT_OPT_KWARGS] = STR(INPUT, 0, C(TEMPLATE) | C_SAMPLE, "--kwargs --chat-template-kwargs", "JSON",
+    [HT_OPT_KWARGS] = STR(INPUT, 0, C(TEMPLATE) | C_SAMPLE, "--kwargs --chat-template-kwargs",
+        "JSON",
         NULL, "object of extra template variables, e.g. {\"enable_thinking\":false}"),
     [HT_OPT_NO_GEN_PROMPT] = FLAG(INPUT, 0, C(TEMPLATE), "--no-generation-prompt",
         "do not open the assistant's turn at the end"),
@@ -234,7 +237,8 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "DRY: strength of the penalty on repeating a sequence; 0: off"),
     [HT_OPT_DRY_BASE] = REAL(SAMPLE, C_SAMPLE, "--dry-base", "1.75", 1, 100,
         "DRY: growth of the penalty per further token"),
-    [HT_OPT_DRY_ALLOWED_LENGTH] = INT(SAMPLE, 1, C_SAMPLE, "--dry-allowed-length", "2", 1, 2147483647,
+    [HT_OPT_DRY_ALLOWED_LENGTH] = INT(SAMPLE, 1, C_SAMPLE, "--dry-allowed-length", "2", 1,
+        2147483647,
         "DRY: length of a repetition that costs nothing"),
     [HT_OPT_DRY_LAST_N] = INT(SAMPLE, 1, C_SAMPLE, "--dry-penalty-last-n --dry-last-n", "-1", -1,
         2147483647, "DRY: how many tokens back it looks; 0: off, -1: the whole context"),
@@ -295,7 +299,8 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "hash the whole model, even when a pack is trusted already"),
     [HT_OPT_PREFIX_CACHE] = STR(ENGINE, 1, C_SAMPLE | C(PREFIX), "--prefix-cache", "DIR", NULL,
         "folder where computed beginnings of prompts are kept from one run to the next (lossless)"),
-    [HT_OPT_PREFIX_CACHE_SIZE] = INT(ENGINE, 1, C_SAMPLE | C(PREFIX), "--prefix-cache-size", "8192", 0,
+    [HT_OPT_PREFIX_CACHE_SIZE] = INT(ENGINE, 1, C_SAMPLE | C(PREFIX), "--prefix-cache-size", "8192",
+        0,
         1e9, "MiB that the folder may hold, the longest unused go first; 0: no limit"),
     [HT_OPT_UNUSED] = INT(ENGINE, 0, C(PREFIX), "--unused", NULL, 0, 36500,
         "prune: remove what was not used for N days"),
@@ -335,8 +340,8 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
     [HT_OPT_TPOT] = INT(SERVE, 1, C(SERVE), "--tpot-ms", "0", 0, 100000,
         "objective for the time per token of running answers: pieces of prompts are cut to it"),
     [HT_OPT_OVERLAP] = FLAG(SERVE, 1, C(SERVE), "--overlap",
-        "run pieces of prompts in the passes of running answers, within --tpot-ms, without evidence "
-        "that it pays here"),
+        "run pieces of prompts in the passes of running answers, within --tpot-ms, without "
+        "evidence that it pays here"),
     [HT_OPT_MAX_BODY] = INT(SERVE, 1, C(SERVE), "--max-body", "32", 1, 2047,
         "MiB of a request's body"),
     [HT_OPT_MAX_CONNECTIONS] = INT(SERVE, 1, C(SERVE), "--max-connections", "10240", 1, 1000000,
@@ -408,8 +413,8 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
         "Listens on --host and --port: /v1/chat/completions, /v1/completions, /v1/responses, "
         "/v1/messages, /api/chat, /api/generate, /health, /metrics and others (docs/serve.md). A "
         "request gets the same answer to the last bit whatever else runs.\n\n"
-        "/health answers 503 with the progress while the model loads. SIGTERM or Ctrl-C lets running "
-        "answers end (--drain-timeout); a second signal ends them. The exit status is 0 then.",
+        "/health answers 503 with the progress while the model loads. SIGTERM or Ctrl-C lets "
+        "running answers end (--drain-timeout); a second signal ends them. The exit status is 0 then.",
         EXAMPLES("hetero serve model.gguf", "hetero serve model.gguf -c 8192 -np 8 --port 8080",
                  "hetero serve model.gguf --host 0.0.0.0 --api-key-file keys"), 0, 1},
     [HT_CMD_PACK] = {"pack", "SRC -o OUT", "make a HeteroPack from a GGUF or a Hugging Face folder",

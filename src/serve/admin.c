@@ -1,5 +1,5 @@
-/* admin.c - what a server says of itself: health, metrics, configuration, slots, models, receipts; and
- * the tools around prompts: tokenize, detokenize, apply-template. */
+/* admin.c - what a server says of itself: health, metrics, configuration, slots, models, receipts;
+ * and the tools around prompts: tokenize, detokenize, apply-template. */
 #include "core/arena.h"
 #include "core/clock.h"
 #include "core/utf8.h"

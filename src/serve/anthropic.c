@@ -1,5 +1,5 @@
-/* anthropic.c - /v1/messages and count_tokens: messages and tools turned into OpenAI's form, answers
- * and events in Anthropic's. */
+/* anthropic.c - /v1/messages and count_tokens: messages and tools turned into OpenAI's form,
+ * answers and events in Anthropic's. */
 #include "core/arena.h"
 #include "serve/server.h"
 #include <stdio.h>
@@ -373,8 +373,8 @@ static const char *stop_reason(const serve__job *j)
     return j->finish == HT_FINISH_STOP ? "stop_sequence" : "end_turn";
 }
 
-/* Which stop text it was: the one that the model's text would have gone on with. Not known here where
- * several are given. */
+/* Which stop text it was: the one that the model's text would have gone on with. Not known here
+ * where several are given. */
 static void write_stop(ht_jw *w, const serve__job *j)
 {
     ht_jw_kstr(w, "stop_reason", stop_reason(j));

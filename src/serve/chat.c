@@ -1,5 +1,6 @@
-/* chat.c - messages and tools in OpenAI's form to what a template reads, and to the prompt's tokens.
- * A template that fails is a 400 with its line and column: there is no other format to fall back to. */
+/* chat.c - messages and tools in OpenAI's form to what a template reads, and to the prompt's
+ * tokens. A template that fails is a 400 with its line and column: there is no other format to
+ * fall back to. */
 #include "core/arena.h"
 #include "serve/server.h"
 #include <stdio.h>

@@ -6,16 +6,16 @@
 #include <stdint.h>
 
 typedef struct {
-    double w[3], p[3][3];   /* ns per pass, row, key; inverse covariance of (1, rows, keys) scaled */
+    double w[3], p[3][3];   /* ns per pass, row, key, scaled; inverse covariance */
     double abs_err, rel_err; /* moving averages of |predicted - measured| and of its share */
     uint64_t n;
 } serve__cost;
 void serve__cost_init(serve__cost *);
 void serve__cost_add(serve__cost *, double rows, double keys, double ns);
 double serve__cost_predict(const serve__cost *, double rows, double keys);
-/* Rows of a prompt at position pos that fit beside n_dec decode rows with keys_dec keys so that the
- * pass stays within slo_ns: a multiple of tile, at least min, at most max. min when nothing is known
- * yet. */
+/* Rows of a prompt at position pos that fit beside n_dec decode rows with keys_dec keys so that
+ * the pass stays within slo_ns: a multiple of tile, at least min, at most max. min when nothing is
+ * known yet. */
 uint32_t serve__cost_chunk(const serve__cost *, double slo_ns, uint32_t n_dec, double keys_dec,
                            uint32_t pos, uint32_t tile, uint32_t min, uint32_t max);
 #endif

@@ -1,6 +1,6 @@
-/* http.c - the daemon: libmicrohttpd's threads (epoll) read requests and write answers; one watcher
- * of ours sees clients that leave while they wait (libmicrohttpd does not while a connection sleeps),
- * sends pings, and cuts sockets that take too long to say what they want. */
+/* http.c - the daemon: libmicrohttpd's threads (epoll) read requests and write answers; one
+ * watcher of ours sees clients that leave while they wait (libmicrohttpd does not while a
+ * connection sleeps), sends pings, and cuts sockets that take too long to say what they want. */
 #include "core/arena.h"
 #include "core/clock.h"
 #include "serve/http_priv.h"

@@ -1,6 +1,7 @@
 /* http.h - HTTP/1.1 over libmicrohttpd, reduced to what a server of long answers needs: a request
  * with its whole body, an answer at once or in pieces from any thread, and word of a client that
- * left, in whatever state its request is. Everything about sockets, limits and time-outs is here. */
+ * left, in whatever state its request is. Everything about sockets, limits and time-outs is here.
+ */
 #ifndef HT_SERVE_HTTP_H
 #define HT_SERVE_HTTP_H
 #include "core/buf.h"

@@ -1,6 +1,6 @@
-/* http_answer.c - answers of a connection: whole, or in pieces that libmicrohttpd's thread takes out
- * of a buffer. While there is nothing to take the connection sleeps (suspended) and costs nothing;
- * whoever writes wakes it. */
+/* http_answer.c - answers of a connection: whole, or in pieces that libmicrohttpd's thread takes
+ * out of a buffer. While there is nothing to take the connection sleeps (suspended) and costs
+ * nothing; whoever writes wakes it. */
 #include "core/arena.h"
 #include "core/clock.h"
 #include "serve/http_priv.h"

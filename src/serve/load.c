@@ -1,5 +1,5 @@
-/* load.c - opening and closing what the server runs on, on the engine thread. Everything that can be
- * too large is taken here, before the server says it is ready. */
+/* load.c - opening and closing what the server runs on, on the engine thread. Everything that can
+ * be too large is taken here, before the server says it is ready. */
 #include "core/arena.h"
 #include "core/clock.h"
 #include "serve/server.h"

@@ -1,10 +1,9 @@
-/* loop.c - the engine thread: loads the model, then gives waiting requests a slot, steps what runs,
- * and hands over what comes out. It alone touches the engine.
- *
- * Prompts and answers: without a promoted scheduler scope a pass is either prompts or answers, never
- * both (R8, reason OVERLAP_UNMANAGED): while answers run, a piece of the prompts and a step of the
- * answers alternate, so that nobody waits for a whole long prompt. With overlap the piece shares the
- * answers' pass and is cut so that the pass stays within the objective. */
+/* loop.c - the engine thread: loads the model, then gives waiting requests a slot, steps what
+ * runs, and hands over what comes out. It alone touches the engine.
+ * Prompts and answers: without a promoted scheduler scope a pass is either prompts or answers,
+ * never both (R8, reason OVERLAP_UNMANAGED): while answers run, a piece of the prompts and a step
+ * of the answers alternate, so that nobody waits for a whole long prompt. With overlap the piece
+ * shares the answers' pass and is cut so that the pass stays within the objective. */
 #include "core/arena.h"
 #include "core/clock.h"
 #include "serve/server.h"
@@ -64,8 +63,9 @@ static uint32_t oldest(const serve__server *s, uint32_t but)
     return best;
 }
 
-/* A free slot for the job, holding as much of its prompt as any session does: where the rest of what
- * that session holds is worth keeping, or it runs, the beginning is shared (forked) instead. */
+/* A free slot for the job, holding as much of its prompt as any session does: where the rest of
+ * what that session holds is worth keeping, or it runs, the beginning is shared (forked) instead.
+ */
 static uint32_t place(serve__server *s, const serve__job *j)
 {
     uint32_t from = s->n_slots, most = 0;

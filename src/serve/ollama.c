@@ -1,5 +1,5 @@
-/* ollama.c - Ollama's routes: chat and generate as lines of JSON, tags, show, ps, version. Options it has
- * and this server has not are refused or listed, not guessed at. */
+/* ollama.c - Ollama's routes: chat and generate as lines of JSON, tags, show, ps, version. Options
+ * it has and this server has not are refused or listed, not guessed at. */
 #include "core/arena.h"
 #include "serve/server.h"
 #include <inttypes.h>

@@ -1,6 +1,6 @@
-/* queue.c - who waits and who is next. Requests wait in the order of arrival; the next one is that of
- * the highest priority, among equals that of the client with the fewest answers running, among these
- * the oldest. A client that left is dropped here without having cost anything. */
+/* queue.c - who waits and who is next. Requests wait in the order of arrival; the next one is that
+ * of the highest priority, among equals that of the client with the fewest answers running, among
+ * these the oldest. A client that left is dropped here without having cost anything. */
 #include "core/clock.h"
 #include "serve/server.h"
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* request.c - what requests of all protocols have in common: fields and their ranges, sampling, stop
- * texts, the model's name, prompts against the context. Nothing is clamped: a value that cannot be
- * meant is a 400 naming its field, what is ignored is listed in a header. */
+/* request.c - what requests of all protocols have in common: fields and their ranges, sampling,
+ * stop texts, the model's name, prompts against the context. Nothing is clamped: a value that
+ * cannot be meant is a 400 naming its field, what is ignored is listed in a header. */
 #include "core/arena.h"
 #include "core/clock.h"
 #include "core/hash.h"

@@ -1,12 +1,12 @@
-/* route.c - from a request line to a handler: who may, what there is, which method. Nothing here waits
- * for the engine. */
+/* route.c - from a request line to a handler: who may, what there is, which method. Nothing here
+ * waits for the engine. */
 #include "serve/server.h"
 #include <stdio.h>
 #include <string.h>
 
 enum { GET = 1, POST = 2, OPEN = 4, LOADED = 8, REST = 16, OLLAMA = 32, CLAUDE = 64 };
-/* OPEN: without a key. LOADED: only once the model is. REST: a name follows the path. OLLAMA, CLAUDE:
- * errors in that protocol's form. */
+/* OPEN: without a key. LOADED: only once the model is. REST: a name follows the path. OLLAMA,
+ * CLAUDE: errors in that protocol's form. */
 static const struct {
     const char *path;
     unsigned flags;

@@ -13,7 +13,7 @@ typedef struct {
     bool seed_given;              /* else each request without a seed gets a new one, reported */
     const char *chat_template; size_t chat_template_n; /* NULL: the model's */
     const char *kwargs;           /* template variables, or NULL */
-    uint32_t max_new;             /* for requests that name no limit; 0: to the end of the context */
+    uint32_t max_new;             /* for requests that name no limit; 0: context */
 
     const char *host;             /* address, or a path of a Unix socket */
     uint16_t port;

@@ -31,8 +31,8 @@ typedef struct {
 /* Fills and returns true, so that `return serve__bad(...)` ends a check. */
 bool serve__bad(serve__fail *, unsigned status, const char *code, const char *param,
                 const char *fmt, ...) __attribute__((format(printf, 5, 6)));
-/* From an error of the library: HT_EARG, HT_EFORMAT, HT_EUNSUPPORTED of a request's own text are 400,
- * the rest is ours. */
+/* From an error of the library: HT_EARG, HT_EFORMAT, HT_EUNSUPPORTED of a request's own text are
+ * 400, the rest is ours. */
 bool serve__bad_err(serve__fail *, const char *param, const ht_err *);
 
 /* ---- protocols ------------------------------------------------------------------------------- */
@@ -216,8 +216,8 @@ void serve__unload(serve__server *);
 void *serve__engine_main(void *server);
 
 /* ---- queue.c ---- */
-/* Hand a checked request to the engine thread. false: refused, *fail says why. The request belongs to
- * the engine thread afterwards. */
+/* Hand a checked request to the engine thread. false: refused, *fail says why. The request belongs
+ * to the engine thread afterwards. */
 bool serve__submit(serve__req *, serve__fail *);
 /* Server's lock held. The request whose next job is to run next, or NULL; not taken out. */
 serve__req *serve__next(serve__server *);

@@ -129,6 +129,49 @@ T_CASE_SECONDS(batch, random_batches_change_no_bit, 300)
     ht_engine_close(e);
 }
 
+/* Two generations guess with sessions of one draft engine, turn by turn. */
+T_CASE_SECONDS(batch, one_draft_engine_for_several, 120)
+{
+    ht_engine *e = tale(1, 4), *d = tale(1, 2);
+    ht_session *s[2] = {session(e), session(e)}, *ds[2] = {session(d), session(d)};
+    request r[2];
+    ht_gen *g[2];
+    ht_err err = {0};
+    uint64_t right = 0;
+    for (int i = 0; i < 2; i++) {
+        make_request(&r[i], 30 + (uint64_t)i);
+        r[i].max_new = r[i].p.max_new = 20;
+        r[i].p.n_stop = 0;
+        r[i].p.speculation = NULL;
+        ht_gen_result want = alone(e, &r[i]);
+        r[i].spec = (ht_speculation){.draft = ds[i], .draft_max = 3, .always = 1};
+        r[i].p.speculation = &r[i].spec;
+        ht_gen_result got = alone(e, &r[i]);
+        same(&want, &got, 30 + (uint64_t)i);
+        ht_gen_result_done(&got);
+        g[i] = gen(s[i], &r[i]);
+        ht_gen_result_done(&want);
+    }
+    while (ht_gen_state(g[0]) != HT_GEN_DONE || ht_gen_state(g[1]) != HT_GEN_DONE)
+        T_OK(ht_engine_step(e, g, 2, 0, NULL, &err), err);
+    for (int i = 0; i < 2; i++) {
+        ht_gen_result got = result(g[i]);
+        r[i].p.speculation = NULL;
+        ht_gen_result want = alone(e, &r[i]);
+        same(&want, &got, 30 + (uint64_t)i);
+        right += got.accepted;
+        ht_gen_result_done(&got);
+        ht_gen_result_done(&want);
+    }
+    T_CHECK(right > 10, "an equal model guessed %llu right", (unsigned long long)right);
+    for (int i = 0; i < 2; i++) {
+        ht_session_free(s[i]);
+        ht_session_free(ds[i]);
+    }
+    ht_engine_close(e);
+    ht_engine_close(d);
+}
+
 /* Costs of a shared run are shared out without loss, and the receipt says that it was shared. */
 T_CASE(batch, receipts_share_the_cost)
 {
