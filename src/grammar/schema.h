@@ -13,7 +13,7 @@ typedef struct {
     grammar__nfa *g;
     grammar__json *j;
     const ht_json *root;
-    grammar__schema_job *job; /* a rule for every schema met; those from `done` on are to be built */
+    grammar__schema_job *job; /* a rule for each schema met; those from `done` on are to be built */
     uint32_t n_jobs, job_cap, done;
     unsigned depth;
 } grammar__schema_c;

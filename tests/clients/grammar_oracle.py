@@ -83,6 +83,10 @@ class Grammar:
             if may and (step > 60 or rng.random() < 0.4):
                 done = out
                 break
+            for t in (rng.randrange(vocab.n) for _ in range(4 if step < 20 else 0)):
+                if not bits[t // 32] >> (t % 32) & 1:  # refused, and the walk stays where it is
+                    check(call('ht_matcher_accept', m, ctypes.c_int32(t))[0] != 0, 'walk: a token that is not allowed',
+                          '%r after %r' % (vocab.text[t], out[-80:]))
             for _ in range(400):
                 t = rng.randrange(vocab.n)
                 # Late in a walk the short ways lead out sooner.
