@@ -1,5 +1,5 @@
-/* graph.c - prefill on `cpu` and on `graph` in one process, turn by turn, and a complete request of 16
- * tokens on both: MODEL [ROWS,...] [REPETITIONS] [GRAPH SETTINGS]. Medians and spreads, tokens in
+/* graph.c - prefill on `cpu` and on `graph` in one process, turn by turn, and a complete request of
+ * 16 tokens on both: MODEL [ROWS,...] [REPETITIONS] [GRAPH SETTINGS]. Medians and spreads, tokens in
  * common, and what memory the graphs took. Random token ids: arithmetic costs the same for all. */
 #include "hetero.h"
 #include <stdio.h>

@@ -124,9 +124,9 @@ static int price(ht_engine *e, uint32_t rows, uint64_t *bytes, ht_err *err)
     return 0;
 }
 
-/* Compiled plans share nothing, so each bucket costs the model's weights again. In the order in which
- * they are worth it: the most usual prompts, the longest, then the shorter ones, which a larger bucket
- * could take too. */
+/* Compiled plans share nothing, so each bucket costs the model's weights again. In the order in
+ * which they are worth it: the most usual prompts, the longest, then the shorter ones, which a
+ * larger bucket could take too. */
 static void admit(struct api__whole *w, uint64_t budget)
 {
     uint64_t sum = 0;

@@ -19,18 +19,19 @@ uint32_t api__whole_rows(const ht_engine *, uint32_t n);
 uint32_t api__whole_most(const ht_engine *);
 /* Bytes of the admitted buckets' plans beyond the one that the engine's estimate holds. */
 uint64_t api__whole_extra(const ht_engine *);
-/* Decide the prefill phase of a prompt of n tokens and up to `want` wanted rows: its plan is there when this returns, or the
- * phase is the reference's and says why. Under strict what fails is an error instead. */
+/* Decide the prefill phase of a prompt of n tokens and up to `want` wanted rows: its plan is there
+ * when this returns, or the phase is the reference's and says why. Under strict what fails is an
+ * error instead. */
 HT_MUST_USE int api__whole_choose(ht_engine *, uint32_t n, uint32_t want, ht_err *);
 /* Back to what the engine was opened with, for calls that decide anew. */
 void api__whole_reset(ht_engine *);
-/* After a run of the session's prompt on such an engine failed with rc: may the prompt begin again on
- * the reference? Then the session's phases are set. */
+/* After a run of the session's prompt on such an engine failed with rc: may the prompt begin again
+ * on the reference? Then the session's phases are set. */
 bool api__whole_retry(ht_session *, int rc, const ht_err *);
-uint8_t api__whole_act(const ht_engine *, int phase);    /* enum ht_act of what a phase runs        */
+uint8_t api__whole_act(const ht_engine *, int phase);  /* enum ht_act of what a phase runs        */
 /* The decision of such a phase in a receipt; false: it has none of its own. */
 bool api__whole_write(ht_jw *, const api__phase *);
 /* "@AUTO approximate" behind an engine's name in a class, or "". */
 void api__whole_class(const ht_engine *, const api__phase *, char *out, size_t cap);
-void api__whole_info(ht_jw *, const ht_engine *);        /* a member "wholePrompt", or nothing       */
+void api__whole_info(ht_jw *, const ht_engine *);      /* a member "wholePrompt", or nothing      */
 #endif

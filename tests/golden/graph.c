@@ -101,7 +101,7 @@ GRAPH(qwen3_moe, "golden.json", false)
 GRAPH(qwen2_moe, "golden.json", false)
 #undef GRAPH
 
-/* ---- a trained model: pages, edges, bits ------------------------------------------------------ */
+/* ---- a trained model: pages, edges, bits -------------------------------------------------- */
 
 static const char *const tale = "models/tale-9m-f16.gguf";
 

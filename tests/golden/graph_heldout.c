@@ -1,5 +1,5 @@
-/* graph_heldout.c - requests whose prompt runs on `graph` against requests all on `cpu`, through the
- * public interface: tokens and receipts. Data: 60 held-out records of tale-9m. */
+/* graph_heldout.c - requests whose prompt runs on `graph` against requests all on `cpu`, through
+ * the public interface: tokens and receipts. Data: 60 held-out records of tale-9m. */
 #include "core/json.h"
 #include "hetero.h"
 #include "test.h"

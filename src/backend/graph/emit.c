@@ -200,9 +200,9 @@ static ir_val hadamard(emitter *g, ir_val x, float scale)
                x);
 }
 
-/* v rounded to the eleven significant bits of F16, in f32: c = v * (2^13 + 1), c - (c - v) (Veltkamp's
- * splitting; Dekker, Numer. Math. 18, 1971). A pair of conversions would say it more plainly, but the
- * compiler takes that pair away. */
+/* v rounded to the eleven significant bits of F16, in f32: c = v * (2^13 + 1), c - (c - v)
+ * (Veltkamp's splitting; Dekker, Numer. Math. 18, 1971). A pair of conversions would say it more
+ * plainly, but the compiler takes that pair away. */
 static ir_val round16(emitter *g, ir_val v)
 {
     const ir_val c = mul(g, v, real(g, 8193));

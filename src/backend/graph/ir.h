@@ -12,7 +12,7 @@
 
 enum ir_type { IR_F32, IR_F16, IR_BF16, IR_I64, IR_I8, IR_U8, IR_U4, IR_BOOL, IR_TYPES };
 enum { IR_RANK = 4,
-       IR_BASE = 4096 };          /* first byte of the "weights file": the page at 0 is nobody's   */
+       IR_BASE = 4096 };          /* first byte of the "weights file": the page at 0 is nobody's  */
 typedef struct {
     uint32_t node, port;
     uint8_t type, rank;
@@ -20,10 +20,10 @@ typedef struct {
 } ir_val;
 typedef struct {
     ht_buf layers, edges;
-    ht_arena *arena;              /* of small constants: must last as long as the compiled model   */
-    uint32_t n;                   /* nodes so far                                                  */
-    bool digest;                  /* addresses are left out: equal models give equal text          */
-    bool failed;                  /* out of memory for a small constant                            */
+    ht_arena *arena;              /* of small constants: must last as long as the compiled model  */
+    uint32_t n;                   /* nodes so far                                                 */
+    bool digest;                  /* addresses are left out: equal models give equal text         */
+    bool failed;                  /* out of memory for a small constant                           */
 } ir_doc;
 
 void graph__ir_init(ir_doc *, ht_arena *, bool digest);
