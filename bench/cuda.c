@@ -4,6 +4,7 @@
  * meets all of them.
  *
  *     cuda [FOLDER [TYPE...]]      TYPE: f16 q8_0 q4_0 q4_k (all of them by default) */
+#include "backend/cuda/cuda.h"
 #include "backend/list.h"
 #include "core/clock.h"
 #include "kv/kv.h"
@@ -22,7 +23,8 @@ enum {
     HEAD_DIM = 128,
     FFN = 3072,
     VOCAB = 151936,
-    CTX = 4096,
+    CTX = 20736,
+    LONG = 20480, /* tokens of the long run */
     STEPS = 32,
     REPS = 8,
     TAPE = 5 * LAYERS + 4
@@ -215,18 +217,35 @@ static void record(bench *b, const char *phase, uint32_t ctx, int rep, uint32_t 
 {
     if (!b->out) return;
     fprintf(b->out,
-            "{\"arm\":\"cuda\",\"bytes\":%llu,\"bucket\":\"%s%u\",\"dispatches\":%u,\"kv\":\"f16\","
+            "{\"arm\":\"cuda-level%d\",\"bytes\":%llu,\"bucket\":\"%s%u\",\"dispatches\":%u,\"kv\":"
+            "\"f16\","
             "\"nTokens\":%u,\"ns\":%llu,\"phase\":\"%s\",\"rep\":%d,\"schema\":\"hetero/"
             "device-sample/1\","
             "\"status\":\"ok\",\"weights\":\"%s\"}\n",
-            (unsigned long long)s->bytes, phase[0] == 'd' ? "ctx" : "p", ctx, s->dispatches, n,
-            (unsigned long long)s->ns, phase, rep, b->type);
+            b->dev->level1 || phase[0] == 'p' ? 1 : 2, (unsigned long long)s->bytes,
+            phase[0] == 'd' ? "ctx" : "p", ctx, s->dispatches, n, (unsigned long long)s->ns, phase,
+            rep, b->type);
+}
+
+/* Microseconds a token that one thread of the persistent kernel has spent in each of its stages. */
+static void clocks(ht_plan *p, uint32_t tokens)
+{
+    static const char *const name[] = {"wait x", "qkv",        "wait a", "out",    "wait x2",
+                                       "up",     "wait h",     "down",   "wait x", "head",
+                                       "attn",   "join parts", "choose"};
+    if (!p->clocks) return;
+    printf("      ");
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++)
+        printf(" %s %.1f", name[i], (double)p->clocks[i] / 1980.0 / tokens);
+    printf(" us a token (at 1980 MHz)\n");
+    memset(p->clocks, 0, CUDA_CLOCKS * sizeof *p->clocks);
 }
 
 static int decode(bench *b, uint32_t steps, ht_err *e)
 {
-    static const uint32_t ctx[] = {32, 512, 2048};
-    double t[3][REPS];
+    static const uint32_t ctx[] = {32, 512, 2048, 16384};
+    enum { N = sizeof ctx / sizeof *ctx };
+    double t[N][REPS];
     ht_run_stats s = {0};
     ht_plan *p;
     int32_t token = 17;
@@ -239,11 +258,12 @@ static int decode(bench *b, uint32_t steps, ht_err *e)
                     .kv_fmt = HT_KV_F16 | HT_KV_F16 << 8};
     HT_TRY(plan(b, &p, TAPE, bk, e));
     int rc = 0;
-    uint64_t bytes[3] = {0};
-    for (uint32_t pos = 0; pos < 2048 + STEPS && !rc; pos += steps)
+    uint64_t bytes[N] = {0};
+    for (uint32_t pos = 0; pos < 4 * STEPS && !rc; pos += steps) /* warm up */
         rc = step(b, p, 1, pos, &token, &s, e);
+    if (p->clocks) memset(p->clocks, 0, CUDA_CLOCKS * sizeof *p->clocks);
     for (int rep = 0; rep < REPS && !rc; rep++)
-        for (int c = 0; c < 3 && !rc; c++) {
+        for (int c = 0; c < (int)N && !rc; c++) {
             ht_run_stats sum = {0};
             for (uint32_t k = 0; k < STEPS && !rc; k += steps) {
                 rc = step(b, p, 1, ctx[c] + k, &token, &s, e);
@@ -253,17 +273,19 @@ static int decode(bench *b, uint32_t steps, ht_err *e)
             bytes[c] = sum.bytes / STEPS;
             record(b, "decode", ctx[c], rep, STEPS, &sum);
         }
-    for (int c = 0; c < 3 && !rc; c++) {
+    for (int c = 0; c < (int)N && !rc; c++) {
         qsort(t[c], REPS, sizeof t[c][0], by_value);
         double med = (t[c][REPS / 2 - 1] + t[c][REPS / 2]) / 2;
         double head = (double)VOCAB * (double)b->w->m.head.row_bytes / NOMINAL_BYTES_PER_S * 1e9;
-        printf("%-5s decode ctx %4u, %2u steps a launch: %7.1f tok/s (%.1f-%.1f), %5.1f %% of 4.3 "
+        printf("%-5s level %d decode ctx %5u, %2u steps a launch: %7.1f tok/s (%.1f-%.1f), %5.1f "
+               "%% of 4.3 "
                "TB/s, "
-               "%5.2f us a layer, %u dispatches a token\n",
-               b->type, ctx[c], steps, 1e9 / med, 1e9 / t[c][REPS - 1], 1e9 / t[c][0],
-               100.0 * (double)bytes[c] / (med * 1e-9) / NOMINAL_BYTES_PER_S,
-               (med - head) / LAYERS / 1000, s.dispatches / steps);
+               "%5.2f us a layer, %u dispatches a launch\n",
+               b->type, b->dev->level1 ? 1 : 2, ctx[c], steps, 1e9 / med, 1e9 / t[c][REPS - 1],
+               1e9 / t[c][0], 100.0 * (double)bytes[c] / (med * 1e-9) / NOMINAL_BYTES_PER_S,
+               (med - head) / LAYERS / 1000, s.dispatches);
     }
+    clocks(p, N * REPS * STEPS);
     b->be->plan_free(p);
     return rc;
 }
@@ -332,12 +354,112 @@ static int breakdown(bench *b, ht_err *e)
     return rc;
 }
 
+/* n tokens from `token` on, from position 0. */
+static int generate(bench *b, ht_plan *p, int32_t token, uint32_t n, int32_t *out, ht_err *e)
+{
+    ht_run_stats s;
+    for (uint32_t at = 0; at < n; at += STEPS) {
+        const int32_t *ids;
+        size_t got;
+        HT_TRY(step(b, p, 1, at, &token, &s, e));
+        HT_TRY(b->be->tokens(p, &ids, &got, e));
+        memcpy(out + at, ids, got * sizeof *out);
+        token = ids[got - 1];
+    }
+    return 0;
+}
+
+/* A plan for chained steps at one level. */
+static int chain(bench *b, bool level1, ht_plan **p, ht_err *e)
+{
+    ht_bucket bk = {.rows = 1,
+                    .seqs = 1,
+                    .want = 1,
+                    .steps = STEPS,
+                    .ctx = CTX,
+                    .past = CTX,
+                    .kv_fmt = HT_KV_F16 | HT_KV_F16 << 8};
+    b->dev->level1 = level1;
+    int rc = plan(b, p, TAPE, bk, e);
+    b->dev->level1 = false;
+    return rc;
+}
+
+/* Both levels give the same tokens: `prompts` starts, n tokens each. */
+static int compare(bench *b, uint32_t prompts, uint32_t n, ht_err *e)
+{
+    static int32_t one[CTX], two[CTX];
+    ht_plan *p1 = NULL, *p2 = NULL;
+    uint32_t differ = 0, first = 0;
+    int rc = chain(b, false, &p2, e);
+    if (!rc) rc = chain(b, true, &p1, e);
+    for (uint32_t i = 0; i < prompts && !rc; i++) {
+        int32_t token = (int32_t)(i * 2909 + 17);
+        rc = generate(b, p1, token, n, one, e);
+        if (!rc) rc = generate(b, p2, token, n, two, e);
+        uint32_t k = 0;
+        while (k < n && !rc && one[k] == two[k]) k++;
+        if (k < n && !differ++) first = k;
+    }
+    if (!rc)
+        printf("%-5s levels 1 and 2: %u of %u runs of %u tokens differ%s (first at %u)\n", b->type,
+               differ, prompts, n, differ ? "" : ", all equal", first);
+    if (p1) b->be->plan_free(p1);
+    if (p2) b->be->plan_free(p2);
+    return rc;
+}
+
+/* From the call of cancel() to the return of wait(), in the middle of a launch. */
+static int cancel(bench *b, ht_err *e)
+{
+    static int32_t at[1];
+    static const int32_t token[1] = {17};
+    static const uint16_t seq[1];
+    static const uint32_t want[1];
+    for (int level = 2; level >= 1; level--) {
+        double worst = 0;
+        ht_plan *p;
+        HT_TRY(chain(b, level == 1, &p, e));
+        int rc = 0, ended = 0;
+        for (int rep = 0; rep < REPS && !rc; rep++) {
+            ht_batch x = {.rows = 1,
+                          .seqs = 1,
+                          .n_want = 1,
+                          .token = token,
+                          .pos = at,
+                          .seq = seq,
+                          .page = {b->page, NULL},
+                          .want = want};
+            rc = b->be->run(p, &x, e);
+            uint64_t t0 = ht_now_ns();
+            while (ht_now_ns() - t0 < 3000000) {}
+            t0 = ht_now_ns();
+            (void)b->be->cancel(p);
+            if (!rc && b->be->wait(p, NULL, e) == HT_ECANCELLED) ended++;
+            double ms = (double)(ht_now_ns() - t0) / 1e6;
+            if (ms > worst) worst = ms;
+        }
+        b->be->plan_free(p);
+        if (rc) return rc;
+        printf("%-5s level %d cancel: %d of %d ended, slowest %.2f ms\n", b->type, level, ended,
+               REPS, worst);
+    }
+    return 0;
+}
+
 static int one_type(bench *b, int type, ht_err *e)
 {
+    const bool brief = getenv("CUDA_BENCH_SHORT") != NULL;
     int rc = open_bench(b, type, e);
+    if (!rc) rc = compare(b, 1, type == HT_F16 && !brief ? LONG : 2048, e);
+    if (!rc) rc = compare(b, brief ? 3 : 50, 256, e);
+    if (!rc) rc = cancel(b, e);
     if (!rc) rc = decode(b, STEPS, e);
-    if (!rc) rc = decode(b, 1, e);
+    b->dev->level1 = true;
+    if (!rc) rc = decode(b, STEPS, e);
+    if (!rc && !brief) rc = decode(b, 1, e);
     if (!rc) rc = breakdown(b, e);
+    b->dev->level1 = false;
     if (!rc) rc = prefill(b, 512, e);
     if (!rc && type == HT_F16) rc = prefill(b, 2048, e);
     if (b->pool) ht_pool_free(b->pool);

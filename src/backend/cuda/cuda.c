@@ -58,27 +58,39 @@ static int find_kernel(ht_dev *dev, int image, const char *name, cuda_fn *out, h
     return cuda__check(dev, dev->api.fn_set(*out, CUDA_FN_CARVEOUT, 100), name, NULL, e);
 }
 
+/* One that takes as much shared memory as there is. */
+static int find_large(ht_dev *dev, int image, const char *name, cuda_fn *out, ht_err *e)
+{
+    HT_TRY(find_kernel(dev, image, name, out, e));
+    return cuda__check(dev, dev->api.fn_set(*out, CUDA_FN_SHARED_MAX, dev->shared_max), name, NULL,
+                       e);
+}
+
 static int find_kernels(ht_dev *dev, ht_err *e)
 {
     char name[40];
     int binary = 0;
     HT_TRY(find_kernel(dev, 0, "cuda_start_step", &dev->start, e));
     HT_TRY(find_kernel(dev, 0, "cuda_pick_rows", &dev->pick, e));
-    for (int i = 0; i < 2 * 2 * CUDA_TYPES; i++) {
-        int w = i / CUDA_TYPES / 2, r = i / CUDA_TYPES % 2, t = i % CUDA_TYPES;
-        cuda_fn *fn = &dev->mul[w][r][t];
-        (void)snprintf(name, sizeof name, "cuda_mul%d_%d_%d", w + 1, r ? CUDA_MAX_ROWS : 1, t);
-        HT_TRY(find_kernel(dev, 1 + w, name, fn, e));
-        HT_TRY(cuda__check(dev, dev->api.fn_set(*fn, CUDA_FN_SHARED_MAX, dev->shared_max), name,
-                           NULL, e));
-    }
-    for (int l = 0; l < 5; l++)
+    HT_TRY(find_kernel(dev, 0, "cuda_pack_units", &dev->pack, e));
+    HT_TRY(find_kernel(dev, 0, "cuda_finish_8", &dev->finish[0], e));
+    HT_TRY(find_kernel(dev, 0, "cuda_finish_16", &dev->finish[1], e));
+    for (int r = 0; r < 2; r++)
+        for (int t = 0; t < CUDA_TYPES; t++) {
+            (void)snprintf(name, sizeof name, "cuda_mul_%d_%d", r ? CUDA_MAX_ROWS : 1, t);
+            HT_TRY(find_large(dev, 1 + r, name, &dev->mul[r][t], e));
+        }
+    for (int l = 0; l < 2; l++)
         for (int g = 0; g < 3; g++)
             for (int h = 0; h < 2; h++) {
-                (void)snprintf(name, sizeof name, "cuda_attn_%d_%d_f%d", 2 << l, 1 << g,
+                (void)snprintf(name, sizeof name, "cuda_attn_%d_%d_f%d", 8 << l, 1 << g,
                                h ? 16 : 32);
-                HT_TRY(find_kernel(dev, 0, name, &dev->attn[l][g][h], e));
+                HT_TRY(find_large(dev, 0, name, &dev->attn[l][g][h], e));
             }
+    for (int g = 0; g < 3; g++) {
+        (void)snprintf(name, sizeof name, "cuda_mega_%d", 1 << g);
+        HT_TRY(find_large(dev, 3, name, &dev->mega[g], e));
+    }
     HT_TRY(cuda__check(dev, dev->api.fn_attr(&binary, CUDA_FN_BINARY, dev->start),
                        "reading a kernel", NULL, e));
     dev->dependent = binary == 90;
@@ -161,6 +173,7 @@ int cuda__open_api(ht_dev **out, const cuda_api *api, const void *const image[CU
     dev->index = option(opts, "gpu", 0);
     dev->sync = option(opts, "sync", 0) != 0;
     dev->overlap = option(opts, "overlap", 1) != 0;
+    dev->level1 = option(opts, "level", 2) == 1;
     int rc = open_device(dev, image, e);
     if (rc) {
         close_dev(dev);

@@ -15,10 +15,11 @@
 
 #include <stdatomic.h>
 
-typedef struct {                         /* a matrix on the device; p 0: none                     */
-    cuda_ptr p;
+typedef struct {                         /* a matrix on the device; m.w 0: none                   */
+    cuda_mat m;
     uint64_t bytes;
-    uint32_t rows, cols, stride, type;   /* type: enum cuda_type                                  */
+    uint32_t cols;
+    uint32_t members;                    /* matrices in m: Q, K and V; gate and up; 0: in another */
     bool shared;                         /* memory belongs to another entry                       */
 } cuda_weight;
 typedef struct { const float *host; cuda_ptr dev; } cuda_vector;
@@ -31,16 +32,21 @@ struct ht_dev {
     cuda_ctx ctx;
     cuda_stream stream, side;            /* side: to stop a run while `stream` is busy            */
     cuda_module module[CUDA_IMAGES];
-    cuda_fn start, pick;
-    cuda_fn mul[2][2][CUDA_TYPES];       /* [rows a warp - 1][one row or 4]                       */
-    cuda_fn attn[5][3][2];               /* [log2 lanes - 1][log2 heads][f16]                     */
+    cuda_fn start, pick, pack;
+    cuda_fn finish[2];                   /* [more than 8 elements a lane]                         */
+    cuda_fn mul[2][CUDA_TYPES];          /* [one row or 4]                                        */
+    cuda_fn attn[2][3][2];               /* [more than 8 elements a lane][log2 heads][f16]        */
+    cuda_fn mega[3];                     /* [log2 heads]                                          */
     bool dependent;                      /* code for sm_90: kernels may overlap                   */
     bool overlap;                        /* option overlap=0: measure without it                  */
+    bool level1;                         /* option level=1: no persistent kernel                  */
     bool sync;                           /* no graph: wait after every kernel, to name the stage  */
     int failed;                          /* a device error; nothing works after it                */
     char why[200];
 
     const ht_model *model;
+    uint32_t blocks;                     /* over which matrices are dealt out                     */
+    cuda_ptr stage; uint64_t stage_bytes;    /* rows on their way, during load()                  */
     ht_arena *arena;                     /* of load()                                             */
     cuda_weight *weight; uint32_t n_weights;
     cuda_vector *vector; size_t n_vectors;
@@ -49,10 +55,17 @@ struct ht_dev {
     cuda_range range[16];
 };
 
-typedef union { cuda_start start; cuda_mul mul; cuda_attn attn; cuda_pick pick; } cuda_args;
+typedef union {
+    cuda_start start;
+    cuda_mul mul;
+    cuda_finish finish;
+    cuda_attn attn;
+    cuda_pick pick;
+    cuda_mega mega;
+} cuda_args;
 typedef struct {
     cuda_fn fn;
-    uint32_t grid[3], shared;
+    uint32_t grid[3], threads, shared;
     ht_stage stage;
     cuda_args args;
 } cuda_op;
@@ -68,8 +81,8 @@ struct ht_plan {
 
     cuda_ptr memory;                     /* one allocation; the pointers below lie in it          */
     uint64_t bytes, used;
-    cuda_ptr x, q, a, h, l, x2, q2, kv_raw, raw, part, best_value, best_id, arrived, rope_table;
-    uint32_t n_arrived, splits;
+    cuda_ptr x, q, a, h, l, x2, q2, qkv, raw, part, best_value, best_id, arrived, rope_table;
+    uint32_t n_arrived;
     cuda_feed feed;
     uint32_t *words;                     /* the batch for the device, host side                   */
     cuda_ptr words_dev;
@@ -78,6 +91,11 @@ struct ht_plan {
     float *mirror[HT_REGS];              /* host copies of registers that a caller has asked for  */
 
     bool picked, sampled, headed, embedded;
+    bool mega;                           /* one persistent kernel does all steps                  */
+    cuda_ptr mega_memory;
+    uint32_t epoch;                      /* of its next launch                                    */
+    uint32_t *state; cuda_ptr state_dev; /* its watchdog's word; host                             */
+    uint64_t *clocks; cuda_ptr clocks_dev;   /* [CUDA_CLOCKS] host                                */
     cuda_ptr x_now, q_now;               /* after PICK the second ones                            */
     cuda_graph graph; cuda_exec exec;
     cuda_event done;
@@ -111,6 +129,9 @@ uint32_t cuda__stride(int type, uint32_t cols);
 void cuda__rows_of_tile(int type, const uint8_t *tile, uint32_t n, uint32_t cols, uint32_t stride,
                         uint8_t *out);
 cuda_ptr cuda__vector(const ht_dev *, const float *);   /* 0: NULL or unknown                     */
+/* Shape in units of a matrix over `blocks` blocks; w is left 0. */
+cuda_mat cuda__mat(int type, uint32_t rows, uint32_t cols, uint32_t blocks);
+uint64_t cuda__mat_bytes(const cuda_mat *);
 /* ---- span.c ---- */
 extern const ht_span *const cuda__spans[];
 /* ---- plan.c ---- */
@@ -119,11 +140,25 @@ int cuda__plan(ht_plan **, ht_dev *, ht_kv *, const ht_stage *, const ht_cut *, 
 void cuda__plan_free(ht_plan *);
 int cuda__reg(ht_plan *, int, void **, size_t *, ht_err *);
 /* A new kernel at the end of the plan's list; NULL with the error set when the list is full. */
-cuda_op *cuda__op(ht_plan *, const ht_stage *, cuda_fn, uint32_t gx, uint32_t gy, uint32_t gz,
-                  ht_err *);
+cuda_op *cuda__op(ht_plan *, const ht_stage *, cuda_fn, uint32_t threads, uint32_t gx, uint32_t gy,
+                  uint32_t gz, ht_err *);
 /* Launch all kernels of a step on the device's stream; step > 0: the batch is there already. */
 int cuda__launch(ht_plan *, uint32_t step, ht_err *);
 uint64_t cuda__reg_bytes(const ht_plan *, int reg);
+/* n bytes of pinned host memory, zeroed, and its address on the device. */
+int cuda__host_memory(ht_plan *, void **host, cuda_ptr *dev, size_t n, ht_err *);
+/* ---- mega.c ---- */
+extern const ht_span cuda__span_mega;
+int cuda__mega_launch(ht_plan *, ht_err *);
+/* After the run: was it given up? */
+int cuda__mega_check(ht_plan *, ht_err *);
+/* ---- span.c: what mega.c shares ---- */
+const ht_weight *cuda__rep(const ht_weight *, const ht_bucket *);
+bool cuda__takes(const ht_dev *, const ht_model *, const ht_stage *, size_t left,
+                 const ht_bucket *);
+uint32_t cuda__upp(const cuda_mat *);
+cuda_heads cuda__heads(const ht_plan *, const ht_stage *);
+void cuda__rope(const ht_plan *, cuda_rope *);
 /* ---- run.c ---- */
 int cuda__run(ht_plan *, const ht_batch *, ht_err *);
 int cuda__wait(ht_plan *, const float **, ht_err *);

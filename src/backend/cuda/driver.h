@@ -28,7 +28,7 @@ enum {
     CUDA_ATTR_SHARED_OPTIN = 97,
     CUDA_FN_BINARY = 6, CUDA_FN_SHARED_MAX = 8, CUDA_FN_CARVEOUT = 9,
     CUDA_STREAM_OWN = 1, CUDA_CAPTURE_RELAXED = 2, CUDA_HOST_MAPPED = 2,
-    CUDA_LAUNCH_PROGRAMMATIC = 6
+    CUDA_LAUNCH_COOPERATIVE = 2, CUDA_LAUNCH_PROGRAMMATIC = 6
 };
 
 /* X(field, symbol, arguments); every call returns the driver's result code. */

@@ -12,11 +12,13 @@
         __attribute__((visibility("hidden")));
 TAKE(step, CUDA_IMAGE_STEP)
 TAKE(one, CUDA_IMAGE_ONE)
-TAKE(two, CUDA_IMAGE_TWO)
+TAKE(four, CUDA_IMAGE_FOUR)
+TAKE(mega, CUDA_IMAGE_MEGA)
 
 const void *cuda__image(int i)
 {
-    return i == 0 ? image_step : i == 1 ? image_one : image_two;
+    static const char *const image[CUDA_IMAGES] = {image_step, image_one, image_four, image_mega};
+    return image[i];
 }
 #else
 const void *cuda__image(int i)

@@ -1,20 +1,35 @@
-/* kern.h - what host and kernels agree on: weight types and their row layouts, the batch as words
- * on the device, and each kernel's arguments, which travel by value. Compiles as C11 and as CUDA
- * C++.
+/* kern.h - what host and kernels agree on: the layout of weights, the batch as words on the device,
+ * and each kernel's arguments, which travel by value. Compiles as C11 and as CUDA C++.
  *
- * A weight matrix on the device is rows of `stride` bytes (a multiple of 16). cols elements in
- * sections, one after another; a chunk is what one lane takes at a time:
+ * Weights go to the device as rows of `stride` bytes (a multiple of 16), cols elements in sections:
  *
- *   f32 f16 bf16   the numbers                                                   chunk  8
- *   q8_0           u8 level+128 [cols]; f16 d [cols/32]                          chunk 16
- *   q4_0           nibbles [cols/2]; f16 d [cols/32]                             chunk 32
- *   q4_1           nibbles; f16 {d,m} [cols/32]                                  chunk 32
- *   q4_k           nibbles; u8 {sc,m} [cols/32]; f16 {d,dmin} [cols/256]         chunk 32
- *   q6_k           low nibbles; high pairs of bits [cols/4]; i8 sc [cols/16]; f16 d [cols/256]  32
+ *   f32 f16 bf16   the numbers
+ *   q8_0           u8 level+128 [cols]; f16 d [cols/32]
+ *   q4_0           nibbles [cols/2]; f16 d [cols/32]
+ *   q4_1           nibbles; f16 {d,m} [cols/32]
+ *   q4_k           nibbles; u8 {sc,m} [cols/32]; f16 {d,dmin} [cols/256]
+ *   q6_k           low nibbles; high pairs of bits [cols/4]; i8 sc [cols/16]; f16 d [cols/256]
  *
  * A 32-bit word holds 8 nibbles: element e at bit 4*(e/2) + 16*(e%2), so that one mask isolates two
  * elements as the halves of a half2. Pairs of bits: 16 to a word, element e at bit 2*(e/2) +
- * 16*(e%2). */
+ * 16*(e%2).
+ *
+ * There pack.cu turns them into units, which is all that other kernels read. A unit is 8 or 16
+ * rows (unit_rows) of one group of 64 columns, zeros past the last column: first the levels, a
+ * chunk of 8 columns after another, then what scales them, by row:
+ *
+ *   f16 bf16   16 bytes a chunk; chunk j of row r stands at place j ^ r%8 of the row, which is the
+ *              128-byte swizzle that tensor cores read from shared memory
+ *   f32        16 bytes a chunk for all rows, and another 16 bytes a chunk for all rows
+ *   q8_0       8 bytes a chunk;  f16 d of columns 0-31 and 32-63
+ *   q4_0 q4_1  4 bytes a chunk;  the same, f16 {d,m} twice
+ *   q4_k       4 bytes a chunk;  u8 {sc,m} twice, f16 {d,dmin}
+ *   q6_k       4 bytes a chunk for all rows, 2 bytes (pairs of bits) a chunk for all rows;
+ *              i8 sc[4], f16 d, two bytes unused
+ *
+ * Block b of a kernel owns rows b*per_block and on. Warp w of its 16 owns the groups w, w+16, ...
+ * Memory holds block after block, in it warp after warp, in it unit_rows rows after unit_rows rows,
+ * in it the warp's groups: each warp reads one run of bytes. */
 #ifndef HT_BACKEND_CUDA_KERN_H
 #define HT_BACKEND_CUDA_KERN_H
 #include <stdint.h>
@@ -37,14 +52,22 @@ enum cuda_type {
     CUDA_TYPES
 };
 enum {
-    CUDA_THREADS = 256,
-    CUDA_WARPS = 8,        /* of every kernel                                      */
-    CUDA_MAX_ROWS = 4,     /* batch rows that one block works on                   */
-    CUDA_MAX_STAGES = 8,   /* of a ring of weight tiles in shared memory           */
-    CUDA_SPLIT = 128,      /* keys of one part of attention; also fixes its order  */
-    CUDA_HEAD_MAX = 256,   /* largest head                                         */
-    CUDA_SHARED_HEAD = 512 /* bytes in front of a product's inputs in shared memory */
+    CUDA_THREADS = 256,    /* of the small kernels                                            */
+    CUDA_WIDE = 512,       /* of products, attention and the persistent kernel                */
+    CUDA_WARPS = 16,       /* the same in warps; also fixes the order of sums                 */
+    CUDA_GROUP = 64,       /* columns of a unit                                               */
+    CUDA_PIECE = 2304,     /* bytes that one bulk copy brings at most, if a unit is not more  */
+    CUDA_MAX_ROWS = 4,     /* batch rows that a product works on at a time                    */
+    CUDA_MAX_SLOTS = 16,   /* of a warp's ring of pieces                                      */
+    CUDA_TILE = 64,        /* rows of a matrix whose sums meet at a time                      */
+    CUDA_PART_ROW = 17,    /* floats of a row of partial sums: 16 warps and a gap             */
+    CUDA_CLASSES = 16,     /* keys of pages p with one p mod 16 are one part of attention     */
+    CUDA_HEAD_MAX = 256    /* largest head                                                    */
 };
+/* Bytes of shared memory of a product in front of its inputs, r rows of the batch at a time. */
+#define CUDA_MUL_FIXED(r)                                                                          \
+    (CUDA_WARPS * CUDA_MAX_SLOTS * 8 +                                                             \
+     (r) * (CUDA_WARPS * 12 + 2 * 4 * CUDA_TILE * CUDA_PART_ROW))
 /* Words of the batch on the device; the rest at the offsets of cuda_feed. */
 enum { CUDA_N_ROWS, CUDA_N_WANT, CUDA_WORDS_HEAD = 4 };
 
@@ -64,12 +87,22 @@ typedef struct { /* rotation of one row: cos and sin, [rows][2][dims/2][2] */
     uint32_t row;                         /* floats of one row of the table                       */
 } cuda_rope;
 
-typedef struct {
+typedef struct {                          /* a matrix in units; w 0: none                         */
     CUDA_PTR(const uint8_t) w;
-    uint32_t rows, stride, type;
-    uint32_t blocks, per_block; /* of the grid's x, after those of the segments before it */
-    uint32_t tile;                        /* rows of one stage of the ring                        */
-} cuda_seg;
+    uint32_t rows, type;
+    uint32_t per_block;                   /* rows; a multiple of unit_rows                        */
+    uint32_t unit_rows, groups, unit_bytes;
+    uint32_t layers;                      /* per_block / unit_rows                                */
+    uint32_t row0;                        /* its first row among those of QKV                     */
+} cuda_mat;
+
+/* Rows of the device layout to units: up to three sources one after another, or two in turns. */
+typedef struct {
+    CUDA_PTR(const uint8_t) src[3];
+    CUDA_PTR(uint8_t) dst;
+    cuda_mat m;
+    uint32_t src_rows[3], stride, cols, turns;
+} cuda_pack;
 
 /* First kernel of a step: the batch from the host, the rotations, the embeddings. A block per row.
  */
@@ -77,39 +110,30 @@ typedef struct {
     cuda_feed f;
     cuda_rope rope;
     CUDA_PTR(const uint32_t) host;        /* NULL: the batch is on the device already             */
-    cuda_seg embed;                       /* w NULL: none                                         */
+    cuda_mat embed;                       /* w NULL: none                                         */
     CUDA_PTR(float) x;
     uint32_t dim;
     float scale;
 } cuda_start;
 
-enum { CUDA_EPI_QKV, CUDA_EPI_RESIDUAL, CUDA_EPI_GATE, CUDA_EPI_HEAD };
+enum { CUDA_EPI_STORE, CUDA_EPI_RESIDUAL, CUDA_EPI_GATE, CUDA_EPI_HEAD };
 enum { CUDA_MUL_MAPPED = 1,               /* rows of the batch are found through want[]           */
        CUDA_MUL_PICK = 2,                 /* x too is read through want[]                         */
        CUDA_MUL_WANT = 4,                 /* there are n_want rows, not n_rows                    */
-       CUDA_MUL_GELU = 8, CUDA_MUL_BEST = 16, CUDA_MUL_LATE = 32 };
+       CUDA_MUL_GELU = 8, CUDA_MUL_BEST = 16 };
 typedef struct {                          /* y = w * (norm(x)), and what follows it               */
     cuda_feed f;
-    cuda_rope rope;
-    cuda_seg seg[3];
-    uint32_t first_seg, n_seg, epi, flags;  /* segments first_seg .. n_seg-1, of one type         */
-    uint32_t cols, stages, stage_bytes,
-        xs_row; /* xs_row: floats of an input row in shared memory */
+    cuda_mat m;
+    uint32_t epi, flags, cols;
+    uint32_t rows_y;                      /* batch rows of a block                                */
+    uint32_t upp, slots, slot_bytes;      /* units of a piece; the ring                           */
+    uint32_t ring_at;                     /* bytes of shared memory in front of the ring          */
     CUDA_PTR(const float) x;
     CUDA_PTR(const float) gain;           /* NULL: no norm                                        */
     float eps;
-    CUDA_PTR(float) y;                    /* Q, X, H or L                                         */
+    CUDA_PTR(float) y;                    /* QKV raw, X, H or L                                   */
     uint32_t y_row;
     CUDA_PTR(uint32_t) arrived;           /* counters, all 0 between launches                     */
-    /* QKV */
-    CUDA_PTR(float) kv;                   /* [rows][2][kv_row] before bias, norm and rotation     */
-    CUDA_PTR(const float) bias[3];        /* or NULL                                              */
-    CUDA_PTR(const float) head_norm[2];   /* or NULL                                              */
-    uint32_t head_dim, n_heads, n_kv_heads, rope_i, kv_class;
-    CUDA_PTR(uint8_t) plane[2];
-    uint64_t page_bytes[2];
-    uint32_t kv_type[2];
-    float spin[2];                        /* scales of Q's and K's Hadamard transform; 0: none    */
     /* RESIDUAL with a norm of its own */
     CUDA_PTR(float) raw;                  /* [rows][y_row]                                        */
     CUDA_PTR(const float) post;           /* NULL: none                                           */
@@ -121,16 +145,35 @@ typedef struct {                          /* y = w * (norm(x)), and what follows
     uint32_t step, rows_cap;
 } cuda_mul;
 
+typedef struct {                          /* what becomes of heads between product and attention  */
+    CUDA_PTR(const float) bias[3];        /* or NULL                                              */
+    CUDA_PTR(const float) norm[2];        /* or NULL                                              */
+    CUDA_PTR(uint8_t) plane[2];
+    uint64_t page_bytes[2];
+    uint32_t head_dim, n_heads, n_kv_heads, rope_i, kv_class, kv_half;
+    float eps;
+    float spin[2];                        /* scales of Q's and K's Hadamard transform; 0: none    */
+} cuda_heads;
+
+typedef struct {                          /* a block a row, a half warp a head                    */
+    cuda_feed f;
+    cuda_rope rope;
+    cuda_heads h;
+    CUDA_PTR(const float) raw;            /* [rows][q, k, v]                                      */
+    CUDA_PTR(float) q;
+    uint32_t flags;
+} cuda_finish;
+
 typedef struct {
     cuda_feed f;
-    CUDA_PTR(const float) q;
+    cuda_rope rope;
+    cuda_heads h;
+    CUDA_PTR(const float) q;              /* finished; or raw, [q, k, v] of the only row          */
     CUDA_PTR(float) a;
-    CUDA_PTR(float) part; /* [rows][n_heads][splits][head_dim + 2]; NULL: no parts  */
+    CUDA_PTR(float) part;                 /* [rows][n_heads][CUDA_CLASSES][head_dim + 2] or NULL  */
     CUDA_PTR(uint32_t) arrived;
-    CUDA_PTR(const uint8_t) plane[2];
-    uint64_t page_bytes[2];
     uint32_t flags;                       /* CUDA_MUL_MAPPED, _WANT                               */
-    uint32_t n_heads, n_kv_heads, head_dim, splits, chunks, kv_class;
+    uint32_t raw, chunks;                 /* chunks: of a group's query heads                     */
     uint32_t window;                      /* 0: none                                              */
     float scale, cap;
 } cuda_attn;
@@ -143,4 +186,43 @@ typedef struct {
     CUDA_PTR(float) q_out;
     uint32_t dim, nq;
 } cuda_pick;
+
+/* ---- the persistent kernel ------------------------------------------------------------------- */
+enum { CUDA_PH_QKV, CUDA_PH_OUT, CUDA_PH_UP, CUDA_PH_DOWN, CUDA_PH_HEAD, CUDA_PHASES };
+enum { CUDA_CLOCKS = 16 };                /* stages whose time is taken                           */
+typedef struct {                          /* one matrix of the schedule                           */
+    cuda_mat m;
+    uint32_t upp;
+    uint32_t last;                        /* of its phase                                         */
+} cuda_mega_mat;
+typedef struct {
+    CUDA_PTR(const float) attn_norm;
+    CUDA_PTR(const float) ffn_norm;
+    cuda_heads h;
+} cuda_mega_layer;
+typedef struct {                          /* words: {value, epoch}, 8 bytes                       */
+    cuda_feed f;
+    cuda_rope rope;
+    CUDA_PTR(const uint32_t) host;
+    CUDA_PTR(const cuda_mega_mat) mat;    /* [n_mats] in order of use                             */
+    CUDA_PTR(const uint64_t) pieces;      /* [blocks][warps][list_words], see mega.cu             */
+    CUDA_PTR(const cuda_mega_layer) layer;
+    cuda_mat embed;
+    CUDA_PTR(const float) final_norm;
+    CUDA_PTR(uint64_t) x1;                /* [dim] input of QKV and head                          */
+    CUDA_PTR(uint64_t) x2;                /* [dim] input of gate and up                           */
+    CUDA_PTR(uint64_t) qkv;
+    CUDA_PTR(uint64_t) part;              /* [n_heads][CUDA_CLASSES][head_dim]                    */
+    CUDA_PTR(uint64_t) part_ml;           /* [n_heads][CUDA_CLASSES][2]                           */
+    CUDA_PTR(uint64_t) a;                 /* [n_heads*head_dim]                                   */
+    CUDA_PTR(uint64_t) hid;               /* [2][ffn], by parity of the layer                     */
+    CUDA_PTR(uint64_t) best;              /* [2][blocks][2] {value, id}, by parity of the step    */
+    CUDA_PTR(uint32_t) state;             /* [0] abort                                            */
+    CUDA_PTR(int32_t) ids;                /* [steps] on the host                                  */
+    CUDA_PTR(uint64_t) clocks;            /* [CUDA_CLOCKS] sums of block 0, or NULL               */
+    uint32_t list_words, n_mats, n_layers, dim, ffn, vocab, steps, epoch, slots;
+    uint32_t gelu;
+    uint32_t mats_at, layers_at, ring_at; /* bytes of shared memory in front of them              */
+    float eps, scale, embed_scale;
+} cuda_mega;
 #endif

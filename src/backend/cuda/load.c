@@ -1,6 +1,7 @@
-/* load.c - weights onto the device, in the rows of kern.h. Plain numbers in rows go as they lie;
- * all else takes the way through a tile of r16/1, which has a lossless form of every type, so that
- * one converter a device type serves every source type and layout. */
+/* load.c - weights onto the device: as rows of kern.h into a place to wait, then into units by a
+ * kernel. Plain numbers in rows go as they lie; all else takes the way through a tile of r16/1,
+ * which has a lossless form of every type, so that one converter a device type serves every source
+ * type and layout. */
 #include "backend/cuda/cuda.h"
 #include "quant/r16.h"
 
@@ -143,13 +144,13 @@ static int send(ht_dev *dev, cuda_ptr to, const void *from, size_t n, ht_err *e)
     return cuda__sync(dev, e);
 }
 
-/* Convert and send in pieces. */
-static int send_tiles(ht_dev *dev, const ht_weight *w, const cuda_weight *c, ht_err *e)
+/* Convert to rows of kern.h and send in pieces. */
+static int send_tiles(ht_dev *dev, const ht_weight *w, int type, cuda_ptr to, ht_err *e)
 {
     uint64_t tile_bytes = ht_r16_tile_bytes(ht_r16_type(w->type), w->cols);
-    size_t per = PIECE / ((size_t)c->stride * TILE) * TILE;
+    size_t stride = cuda__stride(type, w->cols), per = PIECE / (stride * TILE) * TILE;
     if (per == 0) per = TILE;
-    uint8_t *tile = ht_mem_alloc(tile_bytes), *buf = ht_mem_array(per, c->stride);
+    uint8_t *tile = ht_mem_alloc(tile_bytes), *buf = ht_mem_array(per, stride);
     int rc = tile && buf ? 0 : HT_FAIL(e, HT_ENOMEM, "cuda: no memory to convert weights");
     for (size_t at = 0; at < w->rows && !rc; at += per) {
         size_t n = w->rows - at < per ? w->rows - at : per;
@@ -161,43 +162,139 @@ static int send_tiles(ht_dev *dev, const ht_weight *w, const cuda_weight *c, ht_
                             w->rows - at - r, w->cols, 0, 1, tile);
                 t = tile;
             }
-            cuda__rows_of_tile((int)c->type, t, k, w->cols, c->stride, buf + r * c->stride);
+            cuda__rows_of_tile(type, t, k, w->cols, (uint32_t)stride, buf + r * stride);
         }
-        rc = send(dev, c->p + at * c->stride, buf, n * c->stride, e);
+        rc = send(dev, to + at * stride, buf, n * stride, e);
     }
     ht_mem_free(tile);
     ht_mem_free(buf);
     return rc;
 }
 
-static int put_weight(ht_dev *dev, const ht_weight *w, ht_err *e)
+static int send_rows(ht_dev *dev, const ht_weight *w, int type, cuda_ptr to, ht_err *e)
 {
-    int type = cuda__type_of(w);
-    if (!w->data || w->n_mats != 1 || type < 0) return 0; /* covers() refuses what would need it */
-    cuda_weight *c = &dev->weight[w->id];
-    if (c->p) return 0;
-    *c = (cuda_weight){.rows = w->rows,
-                       .cols = w->cols,
-                       .stride = cuda__stride(type, w->cols),
-                       .type = (uint32_t)type};
-    c->bytes = (uint64_t)c->rows * c->stride;
-    HT_TRY(cuda__check(dev, dev->api.alloc(&c->p, c->bytes), "memory for weights", NULL, e));
-    dev->copied += c->bytes;
-    if (type <= CUDA_BF16 && w->layout == HT_LAYOUT_ROWS && w->row_bytes == c->stride)
-        return send(dev, c->p, w->data, c->bytes, e);
-    return send_tiles(dev, w, c, e);
+    uint32_t stride = cuda__stride(type, w->cols);
+    if (type <= CUDA_BF16 && w->layout == HT_LAYOUT_ROWS && w->row_bytes == stride)
+        return send(dev, to, w->data, (size_t)w->rows * stride, e);
+    return send_tiles(dev, w, type, to, e);
 }
 
-/* A weight and its alternate; a head that is the embedding shares its copy. */
-static int put_both(ht_dev *dev, const ht_weight *w, const ht_weight *twin, ht_err *e)
+/* ---- units------------------------------------------------------------------------------------ */
+
+cuda_mat cuda__mat(int type, uint32_t rows, uint32_t cols, uint32_t blocks)
 {
+    static const uint16_t row_bytes[CUDA_TYPES] = {256, 128, 128, 68, 36, 40, 40, 56};
+    uint32_t per = (rows + blocks - 1) / blocks, p8 = (per + 7) / 8 * 8, p16 = (per + 15) / 16 * 16;
+    cuda_mat m = {.rows = rows, .type = (uint32_t)type};
+    m.unit_rows = p8 == p16 || per >= CUDA_TILE ? 16 : 8;
+    m.per_block = m.unit_rows == 16 ? p16 : p8;
+    m.groups = (cols + CUDA_GROUP - 1) / CUDA_GROUP;
+    m.unit_bytes = m.unit_rows * row_bytes[type];
+    m.layers = m.per_block / m.unit_rows;
+    return m;
+}
+uint64_t cuda__mat_bytes(const cuda_mat *m)
+{
+    uint64_t blocks = (m->rows + m->per_block - 1) / m->per_block;
+    return blocks * m->groups * m->layers * m->unit_bytes;
+}
+
+/* Blocks for a model: those that leave the busiest with the least work, of these the fewest; a few
+ * idle multiprocessors cost less than a ragged last row of units. */
+static uint32_t choose_blocks(const ht_dev *dev, const ht_spec *s)
+{
+    const uint32_t hd = s->head_dim,
+                   rows[4] = {(s->n_heads + 2 * s->n_kv_heads) * hd, s->dim, 2 * s->ffn, s->dim};
+    const uint32_t cols[4] = {s->dim, s->n_heads * hd, s->dim, s->ffn};
+    uint32_t found = (uint32_t)dev->sms;
+    uint64_t least = UINT64_MAX;
+    for (uint32_t n = (uint32_t)dev->sms; n > 0 && 4 * n >= 3 * (uint32_t)dev->sms; n--) {
+        uint64_t work = 0;
+        for (int i = 0; i < 4; i++)
+            work += (uint64_t)cuda__mat(CUDA_F16, rows[i], 64, n).per_block * cols[i];
+        if (work <= least) found = n, least = work;
+    }
+    return found;
+}
+
+/* Matrices of one type and width into one, whose entry is that of the first: one after another, or
+ * two in turns, row by row. */
+static int put_group(ht_dev *dev, const ht_weight *const *w, uint32_t n, bool turns, ht_err *e)
+{
+    int type = cuda__type_of(w[0]);
+    cuda_weight *c = &dev->weight[w[0]->id];
+    cuda_pack a = {.stride = cuda__stride(type, w[0]->cols), .cols = w[0]->cols, .turns = turns};
+    uint32_t rows = 0;
+    for (uint32_t i = 0; i < n; i++) rows += w[i]->rows;
+    uint64_t need = (uint64_t)rows * a.stride, at = 0;
+    if (dev->stage_bytes < need) {
+        if (dev->stage) (void)dev->api.free_mem(dev->stage);
+        dev->stage = dev->stage_bytes = 0;
+        HT_TRY(cuda__check(dev, dev->api.alloc(&dev->stage, need), "memory for rows", NULL, e));
+        dev->stage_bytes = need;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        a.src[i] = dev->stage + at;
+        a.src_rows[i] = w[i]->rows;
+        HT_TRY(send_rows(dev, w[i], type, a.src[i], e));
+        at += (uint64_t)w[i]->rows * a.stride;
+    }
+    a.m = cuda__mat(type, rows, a.cols, dev->blocks);
+    uint64_t bytes = cuda__mat_bytes(&a.m);
+    HT_TRY(cuda__check(dev, dev->api.alloc(&a.dst, bytes), "memory for weights", NULL, e));
+    *c = (cuda_weight){.m = a.m, .bytes = bytes, .cols = a.cols, .members = n};
+    c->m.w = a.dst;
+    dev->copied += bytes;
+    void *params[] = {&a};
+    cuda_launch l = {.grid = {(a.m.rows + a.m.per_block - 1) / a.m.per_block, a.m.groups, 1},
+                     .block = {CUDA_THREADS, 1, 1},
+                     .stream = dev->stream};
+    HT_TRY(cuda__check(dev, dev->api.launch(&l, dev->pack, params, NULL), "laying weights out",
+                       NULL, e));
+    return cuda__sync(dev, e);
+}
+
+static bool usable(const ht_weight *w)
+{
+    return w && w->data && w->n_mats == 1 && cuda__type_of(w) >= 0;
+}
+
+/* Up to three weights that one product may take together, and their alternates; else each by
+ * itself, in the order of their rows. What has no form here is left out: covers() refuses it. */
+static int put_set(ht_dev *dev, const ht_weight *const *w0, uint32_t n, bool turns, ht_err *e)
+{
+    const ht_weight *w[3] = {w0[0], n > 1 ? w0[1] : NULL, n > 2 ? w0[2] : NULL};
+    while (w[0]) {
+        bool one = usable(w[0]);
+        uint32_t row0 = 0;
+        for (uint32_t i = 1; i < n && one; i++)
+            one = usable(w[i]) && cuda__type_of(w[i]) == cuda__type_of(w[0]) &&
+                  w[i]->cols == w[0]->cols && (!turns || w[i]->rows == w[0]->rows);
+        if (one) HT_TRY(put_group(dev, w, n, turns, e));
+        for (uint32_t i = 0; i < n && !one && !turns; i++) {
+            if (!usable(w[i])) continue;
+            HT_TRY(put_group(dev, &w[i], 1, false, e));
+            dev->weight[w[i]->id].m.row0 = row0;
+            row0 += w[i]->rows;
+        }
+        for (uint32_t i = 0; i < n; i++) w[i] = w[i] ? w[i]->alt : NULL;
+    }
+    return 0;
+}
+
+/* A head that is the embedding shares its copy. */
+static int put_head(ht_dev *dev, const ht_model *m, ht_err *e)
+{
+    const ht_weight *twin = &m->embed, *w = &m->head;
+    HT_TRY(put_set(dev, &twin, 1, false, e));
     for (; w; w = w->alt, twin = twin ? twin->alt : NULL) {
-        if (twin && twin->data == w->data && twin->id != w->id && dev->weight[twin->id].p) {
+        ht_weight alone = *w;
+        const ht_weight *one = &alone;
+        alone.alt = NULL;
+        if (twin && twin->data == w->data && twin->id != w->id && dev->weight[twin->id].m.w) {
             dev->weight[w->id] = dev->weight[twin->id];
             dev->weight[w->id].shared = true;
-            continue;
-        }
-        HT_TRY(put_weight(dev, w, e));
+        } else if (!dev->weight[w->id].m.w) HT_TRY(put_set(dev, &one, 1, false, e));
     }
     return 0;
 }
@@ -269,15 +366,19 @@ int cuda__load(ht_dev *dev, const ht_model *m, ht_err *e)
     if (!dev->weight) return HT_FAIL(e, HT_ENOMEM, "cuda: no memory for %u weights", m->n_weights);
     dev->n_weights = m->n_weights;
     dev->model = m;
+    dev->blocks = choose_blocks(dev, &m->spec);
     int rc = load_vectors(dev, e);
-    if (!rc) rc = put_both(dev, &m->embed, NULL, e);
-    if (!rc) rc = put_both(dev, &m->head, &m->embed, e);
+    if (!rc) rc = put_head(dev, m, e);
     for (uint32_t i = 0; i < m->spec.n_layers && !rc; i++) {
         const ht_layer *l = &m->layer[i];
-        const ht_weight *w[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
-        for (size_t k = 0; k < sizeof w / sizeof *w && !rc; k++)
-            if (w[k]->data) rc = put_both(dev, w[k], NULL, e);
+        const ht_weight *qkv[] = {&l->q, &l->k, &l->v}, *up[] = {&l->gate, &l->up};
+        const ht_weight *one[] = {&l->o, &l->down};
+        rc = put_set(dev, qkv, 3, false, e);
+        for (size_t k = 0; k < 2 && !rc; k++) rc = put_set(dev, &one[k], 1, false, e);
+        if (!rc) rc = put_set(dev, up, 2, true, e);
     }
+    if (dev->stage) (void)dev->api.free_mem(dev->stage);
+    dev->stage = dev->stage_bytes = 0;
     if (rc) cuda__unload(dev);
     return rc;
 }
@@ -285,7 +386,8 @@ int cuda__load(ht_dev *dev, const ht_model *m, ht_err *e)
 void cuda__unload(ht_dev *dev)
 {
     for (uint32_t i = 0; dev->weight && i < dev->n_weights; i++)
-        if (dev->weight[i].p && !dev->weight[i].shared) (void)dev->api.free_mem(dev->weight[i].p);
+        if (dev->weight[i].m.w && !dev->weight[i].shared)
+            (void)dev->api.free_mem(dev->weight[i].m.w);
     if (dev->vectors) (void)dev->api.free_mem(dev->vectors);
     ht_arena_free(dev->arena);
     dev->arena = NULL;

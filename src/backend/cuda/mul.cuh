@@ -1,103 +1,111 @@
-/* mul.cuh - the matrix products of a step with everything that surrounds them. Included by
- * mul_one.cu and mul_two.cu.
+/* mul.cuh - the matrix products of a step with what surrounds them. Included by mul_one.cu and
+ * mul_four.cu.
  *
- * A block owns rows of the matrix and works on up to R rows of the batch. Its weights come through
- * a ring of tiles in shared memory, filled by the copy engine; the first tiles are asked for before
- * the kernels in front have finished, since weights depend on nothing. A warp takes ROWS rows of
- * the matrix at a time; a lane adds chunk lane, lane+32, ... of a row in ascending order, and the
- * 32 sums meet in a fixed tree. So a product's bits depend on neither R, nor the tile, the grid or
- * the other rows of the batch: decode and prefill of any split agree. The factor of the RMS norm is
- * applied to the sums. */
+ * A block owns rows of the matrix; each of its warps brings its own units into its own ring in
+ * shared memory by bulk copies, the first ones before the kernels in front have finished, since
+ * weights depend on nothing. Warps meet once a tile of rows. A share that fits the ring is brought
+ * once for all rows of the batch. */
 #ifndef HT_BACKEND_CUDA_MUL_CUH
 #define HT_BACKEND_CUDA_MUL_CUH
-#include "backend/cuda/device.cuh"
+#include "backend/cuda/dot.cuh"
 
 extern __shared__ __align__(128) uint8_t smem[];
 
-struct mul_shared {
-    uint64_t bar[CUDA_MAX_STAGES];
-    float square[CUDA_MAX_ROWS][CUDA_WARPS];
-    float best[CUDA_MAX_ROWS][CUDA_WARPS];
-    uint32_t best_id[CUDA_MAX_ROWS][CUDA_WARPS];
-};
-static_assert(sizeof(mul_shared) <= CUDA_SHARED_HEAD, "the host counts on it");
-
-/* The block's share of one segment. */
-struct share {
-    cuda_seg s;
-    uint32_t seg_i, row0, rows; /* rows of the matrix                                   */
-    uint32_t tiles;
+template <int R> struct mul_shared {
+    uint64_t bar[CUDA_WARPS][CUDA_MAX_SLOTS];
+    float square[R][CUDA_WARPS];
+    best top[R][CUDA_WARPS];
+    float part[2][R * CUDA_TILE * CUDA_PART_ROW];
 };
 
-__device__ inline share find_share(const cuda_mul &a)
+static_assert(sizeof(mul_shared<1>) == CUDA_MUL_FIXED(1) &&
+                  sizeof(mul_shared<CUDA_MAX_ROWS>) == CUDA_MUL_FIXED(CUDA_MAX_ROWS),
+              "the host counts on it");
+
+/* This warp's units in order, piece after piece. */
+struct stream {
+    const uint8_t *src;
+    uint8_t *ring;
+    uint64_t *bar;
+    uint32_t n_units, n_pieces, upp, unit_bytes, slots, slot_bytes;
+    uint32_t unit, piece, slot, parity; /* of what is read now; unit counts within the piece */
+    bool resident;
+};
+
+__device__ inline void ask(const stream &s, uint32_t piece, uint32_t slot)
 {
-    share h;
-    uint32_t at = blockIdx.x;
-    h.seg_i = a.first_seg;
-    if (a.epi != CUDA_EPI_GATE)
-        while (h.seg_i + 1 < a.n_seg && at >= (h.seg_i ? a.seg[1] : a.seg[0]).blocks)
-            at -= (h.seg_i++ ? a.seg[1] : a.seg[0]).blocks;
-    h.s = h.seg_i == 0 ? a.seg[0] : h.seg_i == 1 ? a.seg[1] : a.seg[2];
-    h.row0 = at * h.s.per_block;
-    h.rows = h.row0 >= h.s.rows ? 0 : min(h.s.per_block, h.s.rows - h.row0);
-    h.tiles = (h.rows + h.s.tile - 1) / h.s.tile;
-    return h;
+    const uint32_t first = piece * s.upp, n = min(s.upp, s.n_units - first);
+    bar_expect(s.bar + slot, n * s.unit_bytes);
+    bulk_copy(s.ring + slot * s.slot_bytes, s.src + (uint64_t)first * s.unit_bytes,
+              n * s.unit_bytes, s.bar + slot);
 }
 
-/* Bring tile i into its place of the ring: on sm_90 one thread asks the copy engine; elsewhere all
- * threads copy. GATE: rows of both matrices, the second behind the first. */
-__device__ inline void fetch_tile(const cuda_mul &a, const share &h, mul_shared *sh, uint8_t *ring,
-                                  uint32_t i, uint32_t slot)
+__device__ inline stream open_stream(const cuda_mul &a, uint64_t *bar)
 {
-    const uint32_t at = i * h.s.tile, n = min(h.s.tile, h.rows - at), bytes = n * h.s.stride;
-    uint8_t *dst = ring + slot * a.stage_bytes;
-    const bool two = a.epi == CUDA_EPI_GATE;
-    const uint8_t *src = h.s.w + (uint64_t)(h.row0 + at) * h.s.stride;
-    const uint8_t *src1 = a.seg[1].w + (uint64_t)(h.row0 + at) * h.s.stride;
-    uint8_t *dst1 = dst + h.s.tile * h.s.stride;
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    stream s;
+    s.bar = bar + warp * CUDA_MAX_SLOTS;
+    s.ring = smem + a.ring_at + warp * a.slots * a.slot_bytes;
+    s.src = a.m.w + warp_at(a.m, blockIdx.x, warp);
+    s.unit_bytes = a.m.unit_bytes, s.upp = a.upp, s.slots = a.slots, s.slot_bytes = a.slot_bytes;
+    s.n_units = a.m.layers * groups_of(a.m.groups, warp);
+    s.n_pieces = (s.n_units + a.upp - 1) / a.upp;
+    s.unit = s.piece = s.slot = s.parity = 0;
+    s.resident = s.n_pieces <= a.slots;
 #if CUDA_SM90
-    uint64_t *bar = &sh->bar[slot];
-    bar_expect(bar, two ? 2 * bytes : bytes);
-    /* A copy a row: several run at a time, which one large copy does not make use of. */
+    if (lane == 0) {
 #pragma unroll 1
-    for (uint32_t k = 0; k < bytes; k += h.s.stride) {
-        bulk_copy(dst + k, src + k, h.s.stride, bar);
-        if (two) bulk_copy(dst1 + k, src1 + k, h.s.stride, bar);
+        for (uint32_t i = 0; i < min(a.slots, s.n_pieces); i++) bar_init(s.bar + i, 1);
+        bar_fence();
+#pragma unroll 1
+        for (uint32_t i = 0; i < min(a.slots, s.n_pieces); i++) ask(s, i, i);
     }
+    __syncwarp();
 #else
-    (void)sh;
-    for (uint32_t k = threadIdx.x * 16; k < bytes; k += CUDA_THREADS * 16) {
-        *(uint4 *)(dst + k) = *(const uint4 *)(src + k);
-        if (two) *(uint4 *)(dst1 + k) = *(const uint4 *)(src1 + k);
-    }
+    (void)lane;
+#endif
+    return s;
+}
+
+/* The next unit. again: the units will be read once more from the start. */
+__device__ inline const uint8_t *next_unit(stream &s)
+{
+#if CUDA_SM90
+    if (s.unit == 0) bar_wait(s.bar + s.slot, s.parity);
+    return s.ring + s.slot * s.slot_bytes + s.unit * s.unit_bytes;
+#else
+    return s.src + (uint64_t)(s.piece * s.upp + s.unit) * s.unit_bytes;
 #endif
 }
-
-/* Where element k (a multiple of 4) of an input row stands in shared memory, in float4: a lane's
- * four float4 of a chunk are 32 apart, so that 32 lanes read without bank conflicts. */
-template <int T> __device__ inline uint32_t place_of(uint32_t k)
+__device__ inline void done_unit(stream &s, bool again)
 {
-    constexpr uint32_t E = chunk_of(T);
-    const uint32_t c = k / E, q = k % E / 4;
-    return (c / 32 * (E / 4) + q) * 32 + c % 32;
+    if (++s.unit < s.upp && s.piece * s.upp + s.unit < s.n_units) return;
+    s.unit = 0;
+#if CUDA_SM90
+    if (!s.resident) {
+        const uint32_t next = s.piece + s.slots;
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) {
+            if (next < s.n_pieces) ask(s, next, s.slot);
+            else if (again) ask(s, next - s.n_pieces, s.slot);
+        }
+    }
+#endif
+    s.piece++;
+    if (++s.slot == s.slots) s.slot = 0, s.parity ^= 1;
+    if (s.piece < s.n_pieces) return;
+    s.piece = 0;
+    if (s.resident) s.slot = 0, s.parity = 0; /* a completed phase stays completed */
 }
 
-/* Before the wait: the norm's gains into the place of the first input row. */
-template <int T> __device__ inline void put_gain(const cuda_mul &a, float4 *xs)
+/* Input rows t0 .. t0+R-1 of this warp's groups, times the gains, into xs; their squares. Rows past
+ * n and columns past the last are 0. */
+template <int R>
+__device__ inline void put_input(const cuda_mul &a, mul_shared<R> *sh, float *xs, uint32_t x_row,
+                                 uint32_t t0, uint32_t n)
 {
-    if (!a.gain) return;
-#pragma unroll 2
-    for (uint32_t k = threadIdx.x * 4; k < a.cols; k += CUDA_THREADS * 4)
-        xs[place_of<T>(k)] = *(const float4 *)(a.gain + k);
-}
-
-/* Input rows t0 .. t0+R-1 times the gains; each row's sum of squares, by warp. Rows past n and
- * columns past the last are 0. */
-template <int T, int R>
-__device__ inline void put_input(const cuda_mul &a, mul_shared *sh, float4 *xs, uint32_t t0,
-                                 uint32_t n)
-{
-    const uint32_t E = chunk_of(T), end = (a.cols + E - 1) / E * E;
+    constexpr int U = R == 1 ? 4 : 2;
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     float sq[R];
     const float *row[R];
 #pragma unroll
@@ -105,130 +113,58 @@ __device__ inline void put_input(const cuda_mul &a, mul_shared *sh, float4 *xs, 
         const uint32_t t = t0 + r;
         sq[r] = 0;
         row[r] = NULL;
-        if (R == 1 || t < n)
+        if (t < n)
             row[r] =
                 a.x + (uint64_t)((a.flags & CUDA_MUL_PICK) ? __ldcg(a.f.word + a.f.want + t) : t) *
                           a.cols;
     }
-#pragma unroll 2
-    for (uint32_t k = threadIdx.x * 4; k < end; k += CUDA_THREADS * 4) {
-        const uint32_t at = place_of<T>(k);
-        const bool in = k < a.cols;
-        const float4 g = in && a.gain ? xs[at] : make_float4(1, 1, 1, 1);
+#pragma unroll 1
+    for (uint32_t g0 = warp; g0 < a.m.groups; g0 += U * CUDA_WARPS) {
+        float2 v[U][R], gain[U];
 #pragma unroll
-        for (int r = 0; r < R; r++) {
-            float4 v = make_float4(0, 0, 0, 0);
-            if (in && row[r]) v = __ldcg((const float4 *)(row[r] + k));
-            sq[r] = fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, sq[r]))));
-            if (a.gain) v = make_float4(v.x * g.x, v.y * g.y, v.z * g.z, v.w * g.w);
-            xs[r * (a.xs_row / 4) + at] = v;
+        for (int i = 0; i < U; i++) {
+            const uint32_t k = (g0 + i * CUDA_WARPS) * CUDA_GROUP + 2 * lane;
+            gain[i] = a.gain && k < a.cols ? *(const float2 *)(a.gain + k) : make_float2(1, 1);
+#pragma unroll
+            for (int r = 0; r < R; r++)
+                v[i][r] =
+                    row[r] && k < a.cols ? __ldcg((const float2 *)(row[r] + k)) : make_float2(0, 0);
+        }
+#pragma unroll
+        for (int i = 0; i < U; i++) {
+            const uint32_t g = g0 + i * CUDA_WARPS;
+            if (g >= a.m.groups) continue;
+#pragma unroll
+            for (int r = 0; r < R; r++) {
+                sq[r] = fmaf(v[i][r].y, v[i][r].y, fmaf(v[i][r].x, v[i][r].x, sq[r]));
+                *(float2 *)(xs + r * x_row + g * CUDA_GROUP + 2 * lane) =
+                    make_float2(v[i][r].x * gain[i].x, v[i][r].y * gain[i].y);
+            }
         }
     }
+    __syncwarp();
     if (!a.gain) return;
 #pragma unroll
     for (int r = 0; r < R; r++) {
         const float s = sum_lanes(sq[r], 32);
-        if (threadIdx.x % 32 == 0) sh->square[r][threadIdx.x / 32] = s;
+        if (lane == 0) sh->square[r][warp] = s;
     }
 }
 
-__device__ inline float norm_factor(const cuda_mul &a, const mul_shared *sh, int r)
-{
-    if (!a.gain) return 1;
-    float s = 0;
-    for (int w = 0; w < CUDA_WARPS; w++) s += sh->square[r][w];
-    return 1 / sqrtf(s / (float)a.cols + a.eps);
-}
+/* ---- what follows a sum----------------------------------------------------------------------- */
 
-/* Sums of ROWS weight rows with R input rows, in every lane. */
-template <int T, int R, int ROWS>
-__device__ inline void dot_rows(const uint8_t *const (&row)[ROWS], const float4 *xs,
-                                uint32_t xs_row4, uint32_t cols, float (&acc)[ROWS][R])
+__device__ inline void put_sum(const cuda_mul &a, uint32_t row, uint32_t t, float y, float other,
+                               best &b)
 {
-    constexpr int E = chunk_of(T), FLUSH = flush_of(T);
-    const uint32_t lane = threadIdx.x % 32, n_chunks = (cols + E - 1) / E;
-#pragma unroll
-    for (int i = 0; i < ROWS; i++)
-#pragma unroll
-        for (int r = 0; r < R; r++) acc[i][r] = 0;
-#pragma unroll 1
-    for (uint32_t c = lane, b = 0; c < n_chunks; c += 32, b += E / 4 * 32) {
-        raw_chunk raw[ROWS];
-        float part[ROWS][R], sum[R];
-#pragma unroll
-        for (int i = 0; i < ROWS; i++) raw[i] = load_chunk<T>(row[i], c, cols);
-#pragma unroll
-        for (int j = 0; j < E / 8; j++) {
-            float w[ROWS][8];
-#pragma unroll
-            for (int i = 0; i < ROWS; i++) group_of<T>(raw[i], j, w[i]);
-            const bool fresh = FLUSH && j * 8 % (FLUSH ? FLUSH : 1) == 0;
-#pragma unroll
-            for (int r = 0; r < R; r++) {
-                const float4 x0 = xs[r * xs_row4 + b + 2 * j * 32 + lane];
-                const float4 x1 = xs[r * xs_row4 + b + (2 * j + 1) * 32 + lane];
-                const float x[8] = {x0.x, x0.y, x0.z, x0.w, x1.x, x1.y, x1.z, x1.w};
-                if (fresh) sum[r] = 0;
-#pragma unroll
-                for (int e = 0; has_min(T) && e < 8; e++) sum[r] += x[e];
-#pragma unroll
-                for (int i = 0; i < ROWS; i++) {
-                    float s = FLUSH ? (fresh ? 0 : part[i][r]) : acc[i][r];
-#pragma unroll
-                    for (int e = 0; e < 8; e++) s = fmaf(w[i][e], x[e], s);
-                    if (FLUSH) part[i][r] = s;
-                    else acc[i][r] = s;
-                }
-            }
-            if (FLUSH && (j * 8 + 8) % (FLUSH ? FLUSH : 1) == 0) {
-#pragma unroll
-                for (int i = 0; i < ROWS; i++) {
-                    const float2 sc = scale_of<T>(row[i], c, j * 8 / (FLUSH ? FLUSH : 1), cols);
-#pragma unroll
-                    for (int r = 0; r < R; r++) {
-                        acc[i][r] = fmaf(sc.x, part[i][r], acc[i][r]);
-                        if (has_min(T)) acc[i][r] = fmaf(-sc.y, sum[r], acc[i][r]);
-                    }
-                }
-            }
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < ROWS; i++)
-#pragma unroll
-        for (int r = 0; r < R; r++) acc[i][r] = sum_lanes(acc[i][r], 32);
-}
-
-/* ---- what follows a product ------------------------------------------------------------------ */
-
-struct best {
-    float v;
-    uint32_t id;
-};
-/* Larger value; of equal ones the lower id. */
-__device__ inline void better(best &a, float v, uint32_t id)
-{
-    if (v > a.v || (v == a.v && id < a.id)) a.v = v, a.id = id;
-}
-
-__device__ __noinline__ float gated(float g, float u, bool gelu)
-{
-    const float k = 0.79788456F; /* sqrt(2/pi) */
-    return (gelu ? 0.5F * g * (1 + tanhf(k * (g + 0.044715F * g * g * g))) : g / (1 + expf(-g))) *
-           u;
-}
-
-/* One sum: row `row` of the segment, row t of the registers. */
-__device__ __noinline__ void put_sum(const cuda_mul &a, const share &h, uint32_t row, uint32_t t,
-                                     float y, best &b)
-{
-    if (a.epi == CUDA_EPI_QKV) {
-        if (h.seg_i == 0) a.y[(uint64_t)t * a.y_row + row] = y;
-        else a.kv[((uint64_t)t * 2 + h.seg_i - 1) * h.s.rows + row] = y;
+    if (a.epi == CUDA_EPI_STORE) {
+        a.y[(uint64_t)t * a.y_row + a.m.row0 + row] = y;
     } else if (a.epi == CUDA_EPI_RESIDUAL) {
         float *x = a.y + (uint64_t)t * a.y_row + row;
         if (a.post) a.raw[(uint64_t)t * a.y_row + row] = y;
         else *x = __ldcg(x) + y;
+    } else if (a.epi == CUDA_EPI_GATE) {
+        if (row % 2 == 0)
+            a.y[(uint64_t)t * a.y_row + row / 2] = gated(y, other, (a.flags & CUDA_MUL_GELU) != 0);
     } else {
         if (a.cap > 0) y = a.cap * tanhf(y / a.cap);
         if (a.flags & CUDA_MUL_BEST) better(b, y, row);
@@ -236,129 +172,49 @@ __device__ __noinline__ void put_sum(const cuda_mul &a, const share &h, uint32_t
     }
 }
 
-/* Walsh-Hadamard transform of the n elements of a head, n a power of two (step/kvpool.h), by one
- * warp. */
-__device__ inline void hadamard(float *buf, uint32_t n, float scale)
+/* The n rows of a tile from their parts: half a warp a row, lane r of it keeps batch row r. */
+template <int R>
+__device__ inline void finish_tile(const cuda_mul &a, const mul_shared<R> *sh, const float *part,
+                                   uint32_t tile0, uint32_t n, uint32_t t0, uint32_t n_t, best &b)
 {
-    constexpr int N = CUDA_HEAD_MAX / 32;
-    const uint32_t lane = threadIdx.x % 32;
-    float w[N];
+    const uint32_t lane = threadIdx.x % 32, i = lane % 16;
+    float factor[R];
 #pragma unroll
-    for (int k = 0; k < N; k++) {
-        w[k] = lane + 32 * k < n ? buf[lane + 32 * k] : 0;
+    for (int r = 0; r < R; r++)
+        factor[r] = a.gain ? norm_factor(sum_lanes(sh->square[r][i], 16), a.cols, a.eps) : 1;
+    for (uint32_t at = threadIdx.x / 32 * 2; at < n; at += 2 * CUDA_WARPS) {
+        const uint32_t row = at + lane / 16, global = blockIdx.x * a.m.per_block + tile0 + row;
+        float y = 0;
 #pragma unroll
-        for (int h = 1; h < 32; h *= 2) {
-            const float x = __shfl_xor_sync(0xffffffffU, w[k], h);
-            if (h < n) w[k] = (lane & h) ? x - w[k] : w[k] + x;
+        for (int r = 0; r < R; r++) {
+            const float s =
+                sum_lanes(part[(r * CUDA_TILE + row) * CUDA_PART_ROW + i], 16) * factor[r];
+            if (i == r) y = s;
         }
+        const float other = a.epi == CUDA_EPI_GATE ? __shfl_xor_sync(0xffffffffU, y, 16) : 0;
+        if (i < R && t0 + i < n_t && global < a.m.rows) put_sum(a, global, t0 + i, y, other, b);
     }
-#pragma unroll
-    for (int h = 1; h < N; h *= 2)
-#pragma unroll
-        for (int k = 0; k < N; k++) {
-            if ((k & h) || 32 * h >= n) continue;
-            const float x = w[k], y = w[k + h];
-            w[k] = x + y, w[k + h] = x - y;
-        }
-#pragma unroll
-    for (int k = 0; k < N; k++)
-        if (lane + 32 * k < n) buf[lane + 32 * k] = w[k] * scale;
-    __syncwarp();
-}
-
-/* Bias, norm and rotation of one head of one row, by one warp; K and V go into their page. */
-__device__ __noinline__ void finish_head(const cuda_mul &a, const share &h, float *buf,
-                                         uint32_t head, uint32_t t)
-{
-    constexpr int N = CUDA_HEAD_MAX / 32;
-    const uint32_t lane = threadIdx.x % 32, hd = a.head_dim, b = batch_row(a.f, a.flags, t),
-                   i_seg = h.seg_i;
-    float *q = a.y + (uint64_t)t * a.y_row + head * hd;
-    const float *src = i_seg == 0 ? q : a.kv + ((uint64_t)t * 2 + i_seg - 1) * h.s.rows + head * hd;
-    const float *bias = i_seg == 0 ? a.bias[0] : i_seg == 1 ? a.bias[1] : a.bias[2];
-    const float *gain = i_seg == 0 ? a.head_norm[0] : i_seg == 1 ? a.head_norm[1] : NULL;
-    const bool turns = i_seg < 2 && a.rope_i < 2;
-    const uint32_t half = !turns ? 0 : a.rope_i ? a.rope.half[1] : a.rope.half[0];
-    const float2 *cs = (const float2 *)(a.rope.table + (uint64_t)b * a.rope.row) +
-                       (turns && a.rope_i ? a.rope.half[0] : 0);
-    /* All that is read is asked for at once. */
-    const uint32_t pos = __ldcg(a.f.word + a.f.pos + b), seq = __ldcg(a.f.word + a.f.seq + b);
-    float v[N], g[N], sq = 0;
-    float2 turn[N / 2];
-#pragma unroll
-    for (int k = 0; k < N; k++) {
-        const uint32_t i = lane + 32 * k;
-        v[k] = i < hd ? __ldcg(src + i) + (bias ? bias[head * hd + i] : 0) : 0;
-        g[k] = i < hd && gain ? gain[i] : 1;
-        if (k < N / 2) turn[k] = i < half ? __ldcg(cs + i) : make_float2(1, 0);
-    }
-    const uint32_t *pages = a.f.word + (a.kv_class ? a.f.page[1] : a.f.page[0]);
-    const uint32_t page = i_seg ? __ldcg(pages + seq * a.f.n_table + pos / 32) : 0;
-#pragma unroll
-    for (int k = 0; k < N; k++) sq = fmaf(v[k], v[k], sq);
-    const float f = gain ? 1 / sqrtf(sum_lanes(sq, 32) / (float)hd + a.eps) : 1;
-#pragma unroll
-    for (int k = 0; k < N; k++)
-        if (lane + 32 * k < hd) buf[lane + 32 * k] = gain ? v[k] * (f * g[k]) : v[k];
-    __syncwarp();
-#pragma unroll
-    for (int k = 0; k < N / 2; k++) {
-        const uint32_t i = lane + 32 * k;
-        if (i >= half) continue;
-        const float u = buf[i], w = buf[i + half];
-        buf[i] = u * turn[k].x - w * turn[k].y;
-        buf[i + half] = w * turn[k].x + u * turn[k].y;
-    }
-    __syncwarp();
-    const float spin = i_seg == 0 ? a.spin[0] : i_seg == 1 ? a.spin[1] : 0;
-    if (spin != 0) hadamard(buf, hd, spin);
-    const uint32_t v1 = i_seg == 2;
-    uint8_t *at = (v1 ? a.plane[1] : a.plane[0]) + page * (v1 ? a.page_bytes[1] : a.page_bytes[0]);
-    const uint64_t e = ((uint64_t)head * 32 + pos % 32) * hd;
-    for (uint32_t i = lane; i < hd; i += 32) {
-        if (i_seg == 0) q[i] = buf[i];
-        else if (v1 ? a.kv_type[1] : a.kv_type[0]) ((__half *)at)[e + i] = __float2half_rn(buf[i]);
-        else ((float *)at)[e + i] = buf[i];
-    }
-    __syncwarp();
-}
-
-/* Heads whose last rows this block has written. A block holds a part of a head, or whole heads.
- * buf: a head for every warp, in the memory of the inputs, which are done with. */
-__device__ __noinline__ void finish_qkv(const cuda_mul &a, const share &h, float *buf, uint32_t t0,
-                                        uint32_t n)
-{
-    const uint32_t hd = a.head_dim, warp = threadIdx.x / 32;
-    const uint32_t head0 = h.row0 / hd, heads = max(h.rows / hd, 1U), parts = hd / min(hd, h.rows);
-    const uint32_t before = h.seg_i == 0 ? 0 : a.n_heads + (h.seg_i - 1) * a.n_kv_heads;
-    const uint32_t all = a.n_heads + 2 * a.n_kv_heads;
-    if (parts > 1) {
-        if (!last_of(a.arrived + blockIdx.y * all + before + head0, parts)) return;
-    } else __syncthreads();
-    const uint32_t rows = n > t0 ? min(n - t0, (uint32_t)CUDA_MAX_ROWS) : 0;
-    for (uint32_t i = warp; i < heads * rows; i += CUDA_WARPS)
-        finish_head(a, h, buf + warp * CUDA_HEAD_MAX, head0 + i / rows, t0 + i % rows);
 }
 
 /* X += norm(raw) over whole rows, by the last block of those that wrote them. */
-__device__ __noinline__ void finish_post(const cuda_mul &a, mul_shared *sh, uint32_t t0, uint32_t n,
-                                         uint32_t r_max)
+template <int R>
+__device__ __noinline__ void finish_post(const cuda_mul &a, mul_shared<R> *sh, uint32_t t0,
+                                         uint32_t n)
 {
     if (!last_of(a.arrived + blockIdx.y, gridDim.x)) return;
-    for (uint32_t t = t0; t < n && t < t0 + r_max; t++) {
+    for (uint32_t t = t0; t < n; t++) {
         const float *y = a.raw + (uint64_t)t * a.y_row;
         float sq = 0;
-        for (uint32_t i = threadIdx.x; i < a.y_row; i += CUDA_THREADS) {
+        for (uint32_t i = threadIdx.x; i < a.y_row; i += CUDA_WIDE) {
             const float v = __ldcg(y + i);
             sq = fmaf(v, v, sq);
         }
         sq = sum_lanes(sq, 32);
         if (threadIdx.x % 32 == 0) sh->square[0][threadIdx.x / 32] = sq;
         __syncthreads();
-        float s = 0;
-        for (int w = 0; w < CUDA_WARPS; w++) s += sh->square[0][w];
-        const float f = 1 / sqrtf(s / (float)a.y_row + a.eps);
-        for (uint32_t i = threadIdx.x; i < a.y_row; i += CUDA_THREADS) {
+        const float s = sum_lanes(sh->square[0][threadIdx.x % 16], 16);
+        const float f = norm_factor(s, a.y_row, a.eps);
+        for (uint32_t i = threadIdx.x; i < a.y_row; i += CUDA_WIDE) {
             float *x = a.y + (uint64_t)t * a.y_row + i;
             *x = __ldcg(x) + __ldcg(y + i) * f * a.post[i];
         }
@@ -368,22 +224,20 @@ __device__ __noinline__ void finish_post(const cuda_mul &a, mul_shared *sh, uint
 
 /* The best id of every row over all blocks: it is the row's next token. */
 template <int R>
-__device__ __noinline__ void finish_best(const cuda_mul &a, mul_shared *sh, uint32_t t0, uint32_t n,
-                                         best mine, uint32_t lanes)
+__device__ __noinline__ void finish_best(const cuda_mul &a, mul_shared<R> *sh, uint32_t t0,
+                                         uint32_t n, best mine)
 {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    /* lanes i*R + r hold row r */
-    for (uint32_t d = R; d < lanes; d *= 2) {
-        const float v = __shfl_xor_sync(0xffffffffU, mine.v, d);
-        const uint32_t id = __shfl_xor_sync(0xffffffffU, mine.id, d);
-        better(mine, v, id);
-    }
-    if (lane < R) sh->best[lane][warp] = mine.v, sh->best_id[lane][warp] = mine.id;
+    /* lanes r and 16+r hold row r */
+    const float v = __shfl_xor_sync(0xffffffffU, mine.v, 16);
+    const uint32_t id = __shfl_xor_sync(0xffffffffU, mine.id, 16);
+    better(mine, v, id);
+    if (lane < R) sh->top[lane][warp] = mine;
     __syncthreads();
     if (threadIdx.x < R && t0 + threadIdx.x < n) {
         best b = {-INFINITY, 0xffffffffU};
         for (int w = 0; w < CUDA_WARPS; w++)
-            better(b, sh->best[threadIdx.x][w], sh->best_id[threadIdx.x][w]);
+            better(b, sh->top[threadIdx.x][w].v, sh->top[threadIdx.x][w].id);
         const uint64_t at = (uint64_t)(t0 + threadIdx.x) * gridDim.x + blockIdx.x;
         a.best_value[at] = b.v, a.best_id[at] = b.id;
     }
@@ -394,134 +248,85 @@ __device__ __noinline__ void finish_best(const cuda_mul &a, mul_shared *sh, uint
         for (uint32_t i = lane; i < gridDim.x; i += 32)
             better(b, __ldcg(a.best_value + (uint64_t)t * gridDim.x + i),
                    __ldcg(a.best_id + (uint64_t)t * gridDim.x + i));
-        for (int d = 16; d > 0; d /= 2) {
-            const float v = __shfl_xor_sync(0xffffffffU, b.v, d);
-            const uint32_t id = __shfl_xor_sync(0xffffffffU, b.id, d);
-            better(b, v, id);
-        }
+        better_lanes(b);
         if (lane == 0) {
-            const uint32_t id = b.id == 0xffffffffU ? 0 : b.id; /* all NaN */
-            a.f.word[a.f.token + row] = id;
+            const uint32_t best_id = b.id == 0xffffffffU ? 0 : b.id; /* all NaN */
+            a.f.word[a.f.token + row] = best_id;
             a.f.word[a.f.pos + row] = __ldcg(a.f.word + a.f.pos + row) + 1;
-            a.ids[(uint64_t)a.step * a.rows_cap + t] = (int32_t)id;
+            a.ids[(uint64_t)a.step * a.rows_cap + t] = (int32_t)best_id;
         }
     }
 }
 
 /* ---- the kernel's body for one weight type --------------------------------------------------- */
 
-/* Rows of a tile, ROWS a warp at a time. GATE: both rows of a pair go to one warp. */
-template <int T, int R, int ROWS>
-__device__ inline void work_tile(const cuda_mul &a, const share &h, const float4 *xs,
-                                 const uint8_t *tile, uint32_t first, uint32_t n_rows, uint32_t t0,
-                                 uint32_t n, const float (&factor)[R], best &b)
+/* All rows of the block's share with R rows of the batch. */
+template <int T, int R>
+__device__ inline void work_rows(const cuda_mul &a, mul_shared<R> *sh, stream &s, const float *xs,
+                                 uint32_t x_row, uint32_t t0, uint32_t n_t, bool again,
+                                 uint32_t &flip, best &b)
 {
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const bool gate = ROWS == 2 && a.epi == CUDA_EPI_GATE;
-    const uint32_t per = gate ? 1 : ROWS;
+    const uint32_t warp = threadIdx.x / 32, ng = groups_of(a.m.groups, warp);
 #pragma unroll 1
-    for (uint32_t i = warp * per; i < n_rows; i += CUDA_WARPS * per) {
-        const uint8_t *row[ROWS];
-        float acc[ROWS][R];
-        row[0] = tile + i * h.s.stride;
-        if (ROWS == 2)
-            row[ROWS - 1] = gate             ? tile + (h.s.tile + i) * h.s.stride
-                            : i + 1 < n_rows ? row[0] + h.s.stride
-                                             : row[0];
-        dot_rows<T, R, ROWS>(row, xs, a.xs_row / 4, a.cols, acc);
-        /* Lane k*R + r takes sum [k][r]; of a pair, lane r both. */
-        float y = 0, y1 = 0;
+    for (uint32_t tile0 = 0; tile0 < a.m.per_block; tile0 += CUDA_TILE, flip ^= 1) {
+        const uint32_t n = min((uint32_t)CUDA_TILE, a.m.per_block - tile0);
+        float *part = sh->part[flip];
+#pragma unroll 1
+        for (uint32_t at = 0; at < n; at += a.m.unit_rows) {
+            float acc[4][R];
 #pragma unroll
-        for (int r = 0; r < R; r++) {
+            for (int q = 0; q < 4; q++)
 #pragma unroll
-            for (int k = 0; k < ROWS; k++)
-                if (lane == k * R + r) y = acc[k][r] * factor[r];
-            if (gate && lane == r) y1 = acc[ROWS - 1][r] * factor[r];
+                for (int r = 0; r < R; r++) acc[q][r] = 0;
+#pragma unroll 1
+            for (uint32_t i = 0; i < ng; i++) {
+                const uint8_t *u = next_unit(s);
+                dot_unit<T, R>(u, a.m.unit_rows, xs + (warp + i * CUDA_WARPS) * CUDA_GROUP, x_row,
+                               threadIdx.x % 32, acc);
+                done_unit(s, again);
+            }
+            put_part<R>(acc, a.m.unit_rows, threadIdx.x, part + at * CUDA_PART_ROW);
         }
-        const uint32_t t = t0 + lane % R, k = lane / R;
-        if (t >= n || k >= per || i + k >= n_rows) continue;
-        if (gate)
-            a.y[(uint64_t)t * a.y_row + first + i] = gated(y, y1, (a.flags & CUDA_MUL_GELU) != 0);
-        else put_sum(a, h, first + i + k, t, y, b);
+        __syncthreads();
+        finish_tile<R>(a, sh, part, tile0, n, t0, n_t, b);
     }
 }
 
-template <int T, int R, int ROWS>
-__device__ inline void mul_type(const cuda_mul &a, const share &h, mul_shared *sh, float4 *xs,
-                                uint8_t *ring)
+template <int T, int R> __device__ inline void mul(const cuda_mul &a)
 {
-    const uint32_t t0 = blockIdx.y * R;
-    put_gain<T>(a, xs);
+    mul_shared<R> *sh = (mul_shared<R> *)smem;
+    float *xs = (float *)(smem + sizeof *sh);
+    const uint32_t x_row = a.m.groups * CUDA_GROUP, first = blockIdx.y * a.rows_y;
+    stream s = open_stream(a, sh->bar[0]);
+    let_next_start();
     wait_before();
-    if (a.flags & CUDA_MUL_LATE) let_next_start();
-    const uint32_t n = row_count(a.f, a.flags);
-    const bool idle = t0 >= n; /* still takes in what the copy engine brings */
-    float factor[R];
-    /* A lone row is always there to be read: its loads need not wait for the count. */
-    if (R == 1 || !idle) put_input<T, R>(a, sh, xs, t0, n);
-    __syncthreads();
-#pragma unroll
-    for (int r = 0; r < R; r++) factor[r] = idle ? 0 : norm_factor(a, sh, r);
+    const uint32_t n = row_count(a.f, a.flags), end = min(n, first + a.rows_y);
+    uint32_t flip = 0;
     best b = {-INFINITY, 0xffffffffU};
-    uint32_t slot = 0, parity = 0;
-#pragma unroll 1
-    for (uint32_t i = 0; i < h.tiles; i++) {
-#if CUDA_SM90
-        bar_wait(&sh->bar[slot], parity);
-#else
-        __syncthreads();
-        fetch_tile(a, h, sh, ring, i, slot);
-        __syncthreads();
-#endif
-        const uint32_t at = i * h.s.tile;
-        if (!idle)
-            work_tile<T, R, ROWS>(a, h, xs, ring + slot * a.stage_bytes, h.row0 + at,
-                                  min(h.s.tile, h.rows - at), t0, n, factor, b);
-#if CUDA_SM90
-        if (i + a.stages < h.tiles && !idle) {
-            __syncthreads();
-            if (threadIdx.x == 0) fetch_tile(a, h, sh, ring, i + a.stages, slot);
-        } else if (idle && i + 1 == min(h.tiles, a.stages)) break;
-#endif
-        if (++slot == a.stages) slot = 0, parity ^= 1;
+    if (first >= n) { /* the block must not end before its copies have come */
+        for (uint32_t i = 0; i < min(s.slots, s.n_pieces); i++) bar_wait(s.bar + i, 0);
+        return;
     }
-    if (idle) return;
-    if (a.epi == CUDA_EPI_QKV) finish_qkv(a, h, (float *)xs, t0, min(n, t0 + R));
-    else if (a.epi == CUDA_EPI_RESIDUAL && a.post) finish_post(a, sh, t0, n, R);
-    else if (a.flags & CUDA_MUL_BEST) finish_best<R>(a, sh, t0, n, b, ROWS * R);
+#pragma unroll 1
+    for (uint32_t t = first; t < end; t += R) {
+        put_input<R>(a, sh, xs, x_row, t, end);
+        work_rows<T, R>(a, sh, s, xs, x_row, t, end, t + R < end, flip, b);
+        if (a.gain && t + R < end) __syncthreads(); /* the squares are still being read */
+    }
+    if (a.epi == CUDA_EPI_RESIDUAL && a.post) finish_post<R>(a, sh, first, end);
+    else if (a.flags & CUDA_MUL_BEST) finish_best<R>(a, sh, first, end, b);
 }
 
-template <int T, int R, int ROWS> __device__ inline void mul(const cuda_mul &a)
-{
-    mul_shared *sh = (mul_shared *)smem;
-    float4 *xs = (float4 *)(smem + CUDA_SHARED_HEAD);
-    uint8_t *ring = (uint8_t *)xs + (uint64_t)R * a.xs_row * 4;
-    const share h = find_share(a);
-    if (threadIdx.x == 0) {
-#if CUDA_SM90
-#pragma unroll 1
-        for (uint32_t i = 0; i < a.stages; i++) bar_init(&sh->bar[i]);
-        bar_fence();
-#pragma unroll 1
-        for (uint32_t i = 0; i < a.stages && i < h.tiles; i++) fetch_tile(a, h, sh, ring, i, i);
-#endif
-    }
-    if (!(a.flags & CUDA_MUL_LATE)) let_next_start();
-    __syncthreads();
-    mul_type<T, R, ROWS>(a, h, sh, xs, ring);
-}
-
-/* cuda_mul<rows a warp takes>_<batch rows of a block>_<enum cuda_type> */
-#define MUL_KERNEL(ROWS, R, type, T)                                                               \
-    extern "C" __global__ void __launch_bounds__(CUDA_THREADS, R == 1 ? 4 : 2)                     \
-        cuda_mul##ROWS##_##R##_##type(const __grid_constant__ cuda_mul a)                          \
+/* cuda_mul_<batch rows at a time>_<enum cuda_type> */
+#define MUL_KERNEL(R, type, T)                                                                     \
+    extern "C" __global__ void __launch_bounds__(CUDA_WIDE, R == 1 ? 2 : 1)                        \
+        cuda_mul_##R##_##type(const __grid_constant__ cuda_mul a)                                  \
     {                                                                                              \
-        mul<T, R, ROWS>(a);                                                                        \
+        mul<T, R>(a);                                                                              \
     }
-#define MUL_TYPES(ROWS, R)                                                                         \
-    MUL_KERNEL(ROWS, R, 0, CUDA_F32)                                                               \
-    MUL_KERNEL(ROWS, R, 1, CUDA_F16) MUL_KERNEL(ROWS, R, 2, CUDA_BF16)                             \
-        MUL_KERNEL(ROWS, R, 3, CUDA_Q8_0) MUL_KERNEL(ROWS, R, 4, CUDA_Q4_0)                        \
-            MUL_KERNEL(ROWS, R, 5, CUDA_Q4_1) MUL_KERNEL(ROWS, R, 6, CUDA_Q4_K)                    \
-                MUL_KERNEL(ROWS, R, 7, CUDA_Q6_K)
+#define MUL_TYPES(R)                                                                               \
+    MUL_KERNEL(R, 0, CUDA_F32)                                                                     \
+    MUL_KERNEL(R, 1, CUDA_F16)                                                                     \
+    MUL_KERNEL(R, 2, CUDA_BF16) MUL_KERNEL(R, 3, CUDA_Q8_0) MUL_KERNEL(R, 4, CUDA_Q4_0)            \
+        MUL_KERNEL(R, 5, CUDA_Q4_1) MUL_KERNEL(R, 6, CUDA_Q4_K) MUL_KERNEL(R, 7, CUDA_Q6_K)
 #endif

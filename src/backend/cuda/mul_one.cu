@@ -1,6 +1,4 @@
-/* mul_one.cu - products whose warps take one row of the matrix at a time: those with short shares,
- * as the residual ones of a small model. */
+/* mul_one.cu - products for one row of the batch: decode. */
 #include "backend/cuda/mul.cuh"
 
-MUL_TYPES(1, 1)
-MUL_TYPES(1, 4)
+MUL_TYPES(1)

@@ -33,14 +33,14 @@ static void take_all(ht_plan *p, int sms)
     p->l = take(p, want * s->vocab, 4);
     p->x2 = take(p, want * s->dim, 4);
     p->q2 = take(p, want * nq, 4);
-    p->kv_raw = take(p, rows * 2 * nkv, 4);
+    p->qkv = take(p, rows * (nq + 2 * nkv), 4);
     p->raw = take(p, rows * s->dim, 4);
     p->rope_table = take(p, rows * (s->rope[0].dims + s->rope[1].dims + 4), 4);
-    p->splits = (b->ctx + CUDA_SPLIT - 1) / CUDA_SPLIT;
-    bool parts = b->rows <= PARTS_UP_TO && p->splits > 1;
-    p->part = parts ? take(p, rows * s->n_heads * p->splits * (s->head_dim + 2), 4) : 0;
-    p->best_value = take(p, want * 2 * (uint64_t)sms, 4);
-    p->best_id = take(p, want * 2 * (uint64_t)sms, 4);
+    p->part = b->rows <= PARTS_UP_TO
+                  ? take(p, rows * s->n_heads * CUDA_CLASSES * (s->head_dim + 2), 4)
+                  : 0;
+    p->best_value = take(p, want * (uint64_t)sms, 4);
+    p->best_id = take(p, want * (uint64_t)sms, 4);
     p->n_arrived = (uint32_t)(rows * heads + 1);
     p->arrived = take(p, p->n_arrived, 4);
     p->feed.word = take(p, p->feed.n_words, 4);
@@ -71,7 +71,7 @@ static int lay_out_feed(ht_plan *p, ht_err *e)
     return 0;
 }
 
-static int host_memory(ht_plan *p, void **host, cuda_ptr *dev, size_t bytes, ht_err *e)
+int cuda__host_memory(ht_plan *p, void **host, cuda_ptr *dev, size_t bytes, ht_err *e)
 {
     const cuda_api *api = &p->dev->api;
     if (api->host_alloc(host, bytes, CUDA_HOST_MAPPED) != CUDA_OK) {
@@ -97,22 +97,22 @@ static int take_memory(ht_plan *p, ht_err *e)
     take_all(p, dev->sms);
     HT_TRY(cuda__check(dev, dev->api.set32(p->memory, 0, p->bytes / 4, dev->stream),
                        "clearing a plan", NULL, e));
-    HT_TRY(host_memory(p, (void **)&p->words, &p->words_dev, (size_t)p->feed.n_words * 4, e));
+    HT_TRY(cuda__host_memory(p, (void **)&p->words, &p->words_dev, (size_t)p->feed.n_words * 4, e));
     size_t steps = p->b.steps ? p->b.steps : 1, want = p->b.want ? p->b.want : 1;
-    return host_memory(p, (void **)&p->ids, &p->ids_dev, steps * want * sizeof *p->ids, e);
+    return cuda__host_memory(p, (void **)&p->ids, &p->ids_dev, steps * want * sizeof *p->ids, e);
 }
 
 /* ---- the list of kernels --------------------------------------------------------------------- */
 
-cuda_op *cuda__op(ht_plan *p, const ht_stage *st, cuda_fn fn, uint32_t gx, uint32_t gy, uint32_t gz,
-                  ht_err *e)
+cuda_op *cuda__op(ht_plan *p, const ht_stage *st, cuda_fn fn, uint32_t threads, uint32_t gx,
+                  uint32_t gy, uint32_t gz, ht_err *e)
 {
     if (p->n_ops == p->cap_ops || gy > UINT16_MAX || gz > UINT16_MAX) {
         (void)HT_FAIL(e, HT_EARG, "cuda: more kernels or blocks than a plan can hold");
         return NULL;
     }
     cuda_op *op = &p->op[p->n_ops++];
-    *op = (cuda_op){.fn = fn, .grid = {gx, gy, gz}};
+    *op = (cuda_op){.fn = fn, .grid = {gx, gy, gz}, .threads = threads};
     if (st) op->stage = *st;
     return op;
 }
@@ -120,7 +120,7 @@ cuda_op *cuda__op(ht_plan *p, const ht_stage *st, cuda_fn fn, uint32_t gx, uint3
 static int put_start(ht_plan *p, ht_err *e)
 {
     const ht_spec *s = &p->m->spec;
-    cuda_op *op = cuda__op(p, NULL, p->dev->start, p->b.rows, 1, 1, e);
+    cuda_op *op = cuda__op(p, NULL, p->dev->start, CUDA_THREADS, p->b.rows, 1, 1, e);
     if (!op) return HT_EARG;
     cuda_start a = {.f = p->feed,
                     .host = p->words_dev,
@@ -145,12 +145,13 @@ static int encode_cuts(ht_plan *p, const ht_stage *tape, const ht_cut *cut, size
 {
     size_t stages = 0;
     for (size_t i = 0; i < n_cuts; i++) stages += cut[i].n;
-    p->cap_ops = 3 * stages + 1; /* QKV of three weight types; the start */
+    p->cap_ops = 4 * stages + 1; /* QKV of three weight types, its heads; the start */
     p->op = ht_arena_array(p->arena, p->cap_ops, sizeof *p->op);
     p->stage = ht_arena_array(p->arena, stages, sizeof *p->stage);
     if (!p->op || !p->stage)
         return HT_FAIL(e, HT_ENOMEM, "cuda: plan of %zu cuts: out of memory", n_cuts);
-    HT_TRY(put_start(p, e));
+    p->mega = n_cuts == 1 && cut[0].span == &cuda__span_mega;
+    if (!p->mega) HT_TRY(put_start(p, e));
     for (size_t i = 0; i < n_cuts; i++) {
         const ht_stage *at = &tape[cut[i].at];
         if ((at->kind == HT_QKV || at->kind == HT_ATTN) && !p->kv)
@@ -177,7 +178,7 @@ int cuda__launch(ht_plan *p, uint32_t step, ht_err *e)
         void *params[] = {&args};
         cuda_launch_attr attr = {.id = CUDA_LAUNCH_PROGRAMMATIC, .value = 1};
         cuda_launch l = {.grid = {op->grid[0], op->grid[1], op->grid[2]},
-                         .block = {CUDA_THREADS, 1, 1},
+                         .block = {op->threads, 1, 1},
                          .shared = op->shared,
                          .stream = dev->stream,
                          .attrs = &attr,
@@ -197,7 +198,7 @@ static int capture(ht_plan *p, ht_err *e)
 {
     ht_dev *dev = p->dev;
     const cuda_api *api = &dev->api;
-    if (dev->sync) return 0;
+    if (dev->sync || p->mega) return 0;
     HT_TRY(cuda__check(dev, api->capture_begin(dev->stream, CUDA_CAPTURE_RELAXED),
                        "starting a capture", NULL, e));
     int rc = 0;
@@ -246,8 +247,8 @@ int cuda__plan(ht_plan **out, ht_dev *dev, ht_kv *kv, const ht_stage *tape, cons
     if (!rc) rc = encode_cuts(p, tape, cut, n_cuts, e);
     if (!rc && p->headed && !p->sampled) {
         cuda_ptr unused = 0;
-        rc =
-            host_memory(p, (void **)&p->logits, &unused, (size_t)b->want * p->m->spec.vocab * 4, e);
+        rc = cuda__host_memory(p, (void **)&p->logits, &unused,
+                               (size_t)b->want * p->m->spec.vocab * 4, e);
     }
     if (!rc) rc = cuda__check(dev, dev->api.event_new(&p->done, 0), "making an event", NULL, e);
     if (!rc) rc = cuda__sync(dev, e);
@@ -270,6 +271,9 @@ void cuda__plan_free(ht_plan *p)
     if (p->graph) (void)api->graph_free(p->graph);
     if (p->done) (void)api->event_free(p->done);
     if (p->memory) (void)api->free_mem(p->memory);
+    if (p->mega_memory) (void)api->free_mem(p->mega_memory);
+    if (p->state) (void)api->host_free(p->state);
+    if (p->clocks) (void)api->host_free(p->clocks);
     if (p->words) (void)api->host_free(p->words);
     if (p->ids) (void)api->host_free(p->ids);
     if (p->logits) (void)api->host_free(p->logits);

@@ -124,7 +124,7 @@ static void count(ht_plan *p, const ht_batch *b)
             p->stats.flops += flops;
         }
     }
-    p->stats.dispatches = (uint32_t)p->n_ops * steps_of(p);
+    p->stats.dispatches = p->mega ? 1 : (uint32_t)p->n_ops * steps_of(p);
 }
 
 /* ---- registers that a caller holds ----------------------------------------------------------- */
@@ -171,7 +171,8 @@ int cuda__run(ht_plan *p, const ht_batch *b, ht_err *e)
     p->n_rows = b->rows;
     HT_TRY(exchange(p, false, e));
     p->running = true;
-    if (dev->sync)
+    if (p->mega) HT_TRY(cuda__mega_launch(p, e));
+    else if (dev->sync)
         for (uint32_t i = 0; i < steps_of(p); i++) HT_TRY(cuda__launch(p, i, e));
     else
         HT_TRY(cuda__check(dev, api->graph_run(p->exec, dev->stream), "launching a step", NULL, e));
@@ -218,6 +219,7 @@ int cuda__wait(ht_plan *p, const float **logits, ht_err *e)
     p->running = false;
     HT_TRY(cuda__enter(p->dev, e));
     HT_TRY(await(p, &cancelled, e));
+    if (p->mega) HT_TRY(cuda__mega_check(p, e));
     if (cancelled) {
         p->n_want = 0;
         return HT_FAIL(e, HT_ECANCELLED, "the step was cancelled");

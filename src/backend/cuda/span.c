@@ -1,63 +1,50 @@
-/* span.c - what the engine can run: one span a kind, each one kernel (QKV of mixed weight types:
- * one a type), and head with greedy sampling as one. What is not covered is refused: experts, draft
+/* span.c - what the engine can run: one span a kind (QKV two kernels and more: a product for each
+ * weight type, and what becomes of heads), QKV with attention for a lone row, and head with greedy
+ * sampling. What is not covered is refused: experts, draft
  * trees, attention mass, other arithmetic than f32, shapes no multiple of 8. */
 #include "backend/cuda/cuda.h"
 
 enum {
     KNOWN = HT_BIAS | HT_QKNORM | HT_WINDOW | HT_CAP | HT_POSTNORM | HT_GELU,
-    RING = 96 << 10, /* bytes of a block's ring of weight tiles                */
-    STAGE = 64 << 10
+    RING = 96 << 10, /* bytes of a block's rings: two kernels fit a multiprocessor at a time   */
+    LONE_ROWS = 32   /* rows of a batch for which a block brings its share once                */
 };
 
-static const ht_weight *rep(const ht_weight *w, const ht_bucket *b)
+const ht_weight *cuda__rep(const ht_weight *w, const ht_bucket *b)
 {
     return (b->flags & HT_ALT_REP) && w->alt ? w->alt : w;
 }
 
 /* ---- the shape of a product ------------------------------------------------------------------ */
 
-typedef struct {
-    uint32_t per_block, blocks, tile;
-} shape;
-
-static uint32_t up(uint32_t n, uint32_t unit)
+uint32_t cuda__upp(const cuda_mat *m)
 {
-    return (n + unit - 1) / unit * unit;
+    return m->unit_bytes >= CUDA_PIECE ? 1 : CUDA_PIECE / m->unit_bytes;
 }
 
-/* Rows of a matrix over blocks: about `want` of them, each a multiple of `unit` rows. pair: bytes
- * of a row (both, for gate and up). */
-static shape shape_of(uint32_t rows, uint32_t unit, uint32_t want, uint32_t pair)
+/* Bytes of shared memory in front of the ring. */
+static uint64_t shared_for(uint32_t groups, uint32_t rows)
 {
-    shape s;
-    s.per_block = up((rows + want - 1) / want, unit);
-    if (s.per_block > rows) s.per_block = up(rows, unit);
-    s.blocks = (rows + s.per_block - 1) / s.per_block;
-    s.tile = unit < s.per_block ? unit : s.per_block;
-    while (s.tile > 1 && (uint64_t)s.tile * pair > STAGE) s.tile = (s.tile + 1) / 2;
-    return s;
-}
-
-static uint32_t xs_row(uint32_t cols, uint32_t type)
-{
-    return up(cols, 32 * (type <= CUDA_BF16 ? 8 : type == CUDA_Q8_0 ? 16 : 32));
-}
-
-/* Bytes of shared memory beside the ring. */
-static uint64_t shared_for(uint32_t cols, uint32_t type, uint32_t rows)
-{
-    return CUDA_SHARED_HEAD + 4 * (uint64_t)rows * xs_row(cols, type);
+    return CUDA_MUL_FIXED(rows) + 4 * (uint64_t)rows * groups * CUDA_GROUP;
 }
 
 /* ---- coverage -------------------------------------------------------------------------------- */
 
 static bool fits(const ht_dev *d, const ht_weight *w0, const ht_bucket *b)
 {
-    const ht_weight *w = rep(w0, b);
+    const ht_weight *w = cuda__rep(w0, b);
     int type = w->data ? cuda__type_of(w) : -1;
     if (type < 0 || w->n_mats != 1 || w->cols % 8 || w->rows == 0) return false;
-    return shared_for(w->cols, (uint32_t)type, 1) + 2 * (uint64_t)cuda__stride(type, w->cols) <=
+    cuda_mat m = cuda__mat(type, w->rows, w->cols, 1);
+    m.unit_bytes = m.unit_bytes / m.unit_rows * 16;
+    return shared_for(m.groups, 1) + (uint64_t)CUDA_WARPS * cuda__upp(&m) * m.unit_bytes <=
            (uint64_t)(d ? d->shared_max : 99 << 10);
+}
+
+/* Weights of one product have an alternate all or none. */
+static bool alike(const ht_bucket *b, const ht_weight *x, const ht_weight *y)
+{
+    return !(b->flags & HT_ALT_REP) || !x->alt == !y->alt;
 }
 
 static bool plain(const ht_model *m, const ht_stage *at, size_t left, const ht_bucket *b, int kind)
@@ -66,7 +53,7 @@ static bool plain(const ht_model *m, const ht_stage *at, size_t left, const ht_b
     return left > 0 && at->kind == kind && !(at->flags & ~(unsigned)KNOWN) &&
            b->act == HT_ACT_F32 && !(b->flags & HT_WANT_MASS) && s->dim % 8 == 0 &&
            s->head_dim % 8 == 0 && s->head_dim <= CUDA_HEAD_MAX && s->n_kv_heads &&
-           s->n_heads % s->n_kv_heads == 0;
+           s->n_heads % s->n_kv_heads == 0 && s->rope[0].dims % 8 == 0 && s->rope[1].dims % 8 == 0;
 }
 static bool cache_fits(const ht_bucket *b)
 {
@@ -80,23 +67,30 @@ static bool takes(const ht_dev *d, const ht_model *m, const ht_stage *at, const 
     switch (at->kind) {
     case HT_EMBED: return fits(d, &m->embed, b);
     case HT_QKV:
-        return cache_fits(b) && fits(d, &l->q, b) && fits(d, &l->k, b) && fits(d, &l->v, b);
+        return cache_fits(b) && fits(d, &l->q, b) && fits(d, &l->k, b) && fits(d, &l->v, b) &&
+               alike(b, &l->q, &l->k) && alike(b, &l->q, &l->v);
     case HT_ATTN: return cache_fits(b);
     case HT_ATTN_OUT: return fits(d, &l->o, b);
     case HT_FFN_UP:
-        return fits(d, &l->gate, b) && fits(d, &l->up, b) && l->gate.rows % 8 == 0 &&
-               cuda__type_of(rep(&l->gate, b)) == cuda__type_of(rep(&l->up, b));
+        return fits(d, &l->gate, b) && fits(d, &l->up, b) && alike(b, &l->gate, &l->up) &&
+               cuda__type_of(cuda__rep(&l->gate, b)) == cuda__type_of(cuda__rep(&l->up, b));
     case HT_FFN_DOWN: return fits(d, &l->down, b);
     case HT_HEAD: return fits(d, &m->head, b);
     default: return at->kind == HT_PICK;
     }
 }
 
+bool cuda__takes(const ht_dev *d, const ht_model *m, const ht_stage *at, size_t left,
+                 const ht_bucket *b)
+{
+    return plain(m, at, left, b, at->kind) && takes(d, m, at, b);
+}
+
 /* ---- encoding: products ---------------------------------------------------------------------- */
 
 static const cuda_weight *on_dev(const ht_plan *p, const ht_weight *w)
 {
-    return &p->dev->weight[rep(w, &p->b)->id];
+    return &p->dev->weight[cuda__rep(w, &p->b)->id];
 }
 
 static uint32_t rows_now(const ht_plan *p)
@@ -104,43 +98,31 @@ static uint32_t rows_now(const ht_plan *p)
     return p->picked ? p->b.want : p->b.rows;
 }
 
-static void put_seg(cuda_mul *a, uint32_t i, const cuda_weight *w, shape s)
+/* The kernel of a product. */
+static int put_mul(ht_plan *p, const ht_stage *st, const cuda_mul *a0, uint32_t rows, ht_err *e)
 {
-    a->seg[i] = (cuda_seg){w->p, w->rows, w->stride, w->type, s.blocks, s.per_block, s.tile};
-    uint32_t bytes = s.tile * w->stride * (a->epi == CUDA_EPI_GATE ? 2 : 1);
-    if (a->stage_bytes < bytes) a->stage_bytes = bytes;
-}
-
-/* Append the kernel for segments [first, end), which have one type. */
-static int put_mul(ht_plan *p, const ht_stage *st, const cuda_mul *a0, uint32_t first, uint32_t end,
-                   uint32_t rows, ht_err *e)
-{
-    uint32_t type = a0->seg[first].type, blocks = 0, most = 0;
-    bool two = a0->epi != CUDA_EPI_RESIDUAL;
-    for (uint32_t i = first; i < end; i++) {
-        uint32_t tiles = (a0->seg[i].per_block + a0->seg[i].tile - 1) / a0->seg[i].tile;
-        blocks = i == first || a0->epi != CUDA_EPI_GATE ? blocks + a0->seg[i].blocks : blocks;
-        if (most < tiles) most = tiles;
-    }
-    bool many = rows > 1 && shared_for(a0->cols, type, CUDA_MAX_ROWS) + a0->stage_bytes <=
-                                (uint64_t)p->dev->shared_max;
-    uint32_t r = many ? CUDA_MAX_ROWS : 1;
-    uint64_t fixed = shared_for(a0->cols, type, r), room = (uint64_t)p->dev->shared_max - fixed;
-    uint64_t stages = (room < RING ? room : RING) / a0->stage_bytes;
-    if (stages < 1) stages = 1;
-    if (stages > CUDA_MAX_STAGES) stages = CUDA_MAX_STAGES;
-    if (stages > most) stages = most;
-    cuda_op *op = cuda__op(p, st, p->dev->mul[two][many][type], blocks, (rows + r - 1) / r, 1, e);
+    const cuda_mat *m = &a0->m;
+    cuda_mul a = *a0;
+    a.upp = cuda__upp(m);
+    a.slot_bytes = a.upp * m->unit_bytes;
+    const uint64_t slot = (uint64_t)CUDA_WARPS * a.slot_bytes, max = (uint64_t)p->dev->shared_max;
+    bool four = rows > 1 && shared_for(m->groups, CUDA_MAX_ROWS) + slot <= max;
+    uint64_t fixed = shared_for(m->groups, four ? CUDA_MAX_ROWS : 1);
+    /* A lone row leaves room for the next kernel; a batch wants its share to stay. */
+    uint64_t ring = rows == 1 && RING < max - fixed ? RING : max - fixed;
+    uint32_t units = m->layers * ((m->groups + CUDA_WARPS - 1) / CUDA_WARPS);
+    uint32_t pieces = (units + a.upp - 1) / a.upp;
+    a.slots = ring / slot < CUDA_MAX_SLOTS ? (uint32_t)(ring / slot) : CUDA_MAX_SLOTS;
+    if (a.slots > pieces) a.slots = pieces;
+    if (a.slots == 0) a.slots = 1;
+    a.rows_y = !four ? 1 : a.epi == CUDA_EPI_HEAD || a.post ? CUDA_MAX_ROWS : LONE_ROWS;
+    a.ring_at = (uint32_t)fixed;
+    cuda_op *op = cuda__op(p, st, p->dev->mul[four][m->type], CUDA_WIDE,
+                           (m->rows + m->per_block - 1) / m->per_block,
+                           (rows + a.rows_y - 1) / a.rows_y, 1, e);
     if (!op) return e ? e->code : HT_EARG;
-    op->args.mul = *a0;
-    op->args.mul.first_seg = first;
-    op->args.mul.n_seg = end;
-    op->args.mul.stages = (uint32_t)stages;
-    op->args.mul.xs_row = xs_row(a0->cols, type);
-    uint64_t shared = fixed + stages * a0->stage_bytes;
-    uint64_t least = CUDA_SHARED_HEAD + 4 * CUDA_WARPS * CUDA_HEAD_MAX; /* heads being finished */
-    if (a0->epi == CUDA_EPI_QKV && shared < least) shared = least;
-    op->shared = (uint32_t)shared;
+    op->args.mul = a;
+    op->shared = (uint32_t)(fixed + a.slots * slot);
     return 0;
 }
 
@@ -148,6 +130,7 @@ static cuda_mul product(const ht_plan *p, const ht_weight *w, uint32_t epi, cuda
                         uint32_t y_row)
 {
     cuda_mul a = {.f = p->feed,
+                  .m = on_dev(p, w)->m,
                   .epi = epi,
                   .cols = on_dev(p, w)->cols,
                   .x = x,
@@ -159,7 +142,7 @@ static cuda_mul product(const ht_plan *p, const ht_weight *w, uint32_t epi, cuda
     return a;
 }
 
-static void rope_of(const ht_plan *p, cuda_rope *r)
+void cuda__rope(const ht_plan *p, cuda_rope *r)
 {
     const ht_spec *s = &p->m->spec;
     *r = (cuda_rope){.table = p->rope_table};
@@ -173,72 +156,74 @@ static void rope_of(const ht_plan *p, cuda_rope *r)
     r->row = 2 * (r->half[0] + r->half[1]);
 }
 
-/* Blocks hold whole heads, or a part that divides a head, so that they can be finished together. */
-static uint32_t head_unit(uint32_t head_dim, uint32_t rows, uint32_t want)
+cuda_heads cuda__heads(const ht_plan *p, const ht_stage *at)
 {
-    uint32_t unit = head_dim;
-    while (unit % 2 == 0 && unit / 2 >= 16 && rows / (unit / 2) <= want) unit /= 2;
-    return unit;
+    const ht_spec *s = &p->m->spec;
+    const ht_layer *l = &p->m->layer[at->layer];
+    cuda_heads h = {.head_dim = s->head_dim,
+                    .n_heads = s->n_heads,
+                    .n_kv_heads = s->n_kv_heads,
+                    .rope_i = s->layer[at->layer].rope,
+                    .eps = s->rms_eps};
+    if (at->flags & HT_BIAS) {
+        const float *bias[3] = {l->q_bias, l->k_bias, l->v_bias};
+        for (int i = 0; i < 3; i++) h.bias[i] = cuda__vector(p->dev, bias[i]);
+    }
+    if (at->flags & HT_QKNORM) {
+        h.norm[0] = cuda__vector(p->dev, l->q_norm);
+        h.norm[1] = cuda__vector(p->dev, l->k_norm);
+    }
+    h.kv_class = p->kv->layer_class[at->layer];
+    h.kv_half = p->kv->type[at->layer][0] == HT_KV_F16;
+    for (int v = 0; v < 2; v++) {
+        h.plane[v] = (uint64_t)(uintptr_t)p->kv->plane[at->layer][v];
+        h.page_bytes[v] = p->kv->page_bytes[at->layer][v];
+    }
+    if (ht_kv_rotates(p->kv->type[at->layer][0], s->head_dim))
+        ht_kv_rotation(s->head_dim, &h.spin[1], &h.spin[0]);
+    return h;
+}
+
+/* The products of QKV: one, or one a matrix where their types differ. */
+static int put_qkv(ht_plan *p, const ht_stage *at, ht_err *e)
+{
+    const ht_spec *s = &p->m->spec;
+    const ht_layer *l = &p->m->layer[at->layer];
+    const ht_weight *w[3] = {&l->q, &l->k, &l->v};
+    for (int i = 0; i < 3; i++) {
+        if (!on_dev(p, w[i])->members) continue;
+        cuda_mul a = product(p, w[i], CUDA_EPI_STORE, p->x_now, p->qkv,
+                             (s->n_heads + 2 * s->n_kv_heads) * s->head_dim);
+        a.gain = cuda__vector(p->dev, l->attn_norm);
+        HT_TRY(put_mul(p, at, &a, rows_now(p), e));
+    }
+    return 0;
 }
 
 static int encode_qkv(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
 {
     const ht_spec *s = &p->m->spec;
-    const ht_layer *l = &p->m->layer[at->layer];
-    const ht_weight *w[3] = {&l->q, &l->k, &l->v};
-    const uint32_t nq = s->n_heads * s->head_dim, all = nq + 2 * s->n_kv_heads * s->head_dim;
-    const uint32_t unit = head_unit(s->head_dim, all, (uint32_t)p->dev->sms);
     (void)n;
-    cuda_mul a = product(p, w[0], CUDA_EPI_QKV, p->x_now, p->q_now, nq);
-    a.gain = cuda__vector(p->dev, l->attn_norm);
-    a.kv = p->kv_raw;
-    a.head_dim = s->head_dim, a.n_heads = s->n_heads, a.n_kv_heads = s->n_kv_heads;
-    a.rope_i = s->layer[at->layer].rope;
-    rope_of(p, &a.rope);
-    if (at->flags & HT_BIAS) {
-        const float *bias[3] = {l->q_bias, l->k_bias, l->v_bias};
-        for (int i = 0; i < 3; i++) a.bias[i] = cuda__vector(p->dev, bias[i]);
-    }
-    if (at->flags & HT_QKNORM) {
-        a.head_norm[0] = cuda__vector(p->dev, l->q_norm);
-        a.head_norm[1] = cuda__vector(p->dev, l->k_norm);
-    }
-    a.kv_class = p->kv->layer_class[at->layer];
-    for (int v = 0; v < 2; v++) {
-        a.plane[v] = (uint64_t)(uintptr_t)p->kv->plane[at->layer][v];
-        a.page_bytes[v] = p->kv->page_bytes[at->layer][v];
-        a.kv_type[v] = p->kv->type[at->layer][v] == HT_KV_F16;
-    }
-    if (ht_kv_rotates(p->kv->type[at->layer][0], s->head_dim))
-        ht_kv_rotation(s->head_dim, &a.spin[1], &a.spin[0]);
-    for (uint32_t i = 0; i < 3; i++) {
-        const cuda_weight *c = on_dev(p, w[i]);
-        uint32_t want = (uint32_t)((uint64_t)p->dev->sms * c->rows / all);
-        uint32_t per = up((c->rows + (want ? want : 1) - 1) / (want ? want : 1), unit);
-        if (per > s->head_dim) per = up(per, s->head_dim);
-        else
-            while (s->head_dim % per) per += unit;
-        shape sh = shape_of(c->rows, per, (c->rows + per - 1) / per, c->stride);
-        sh.tile = per < 16 ? per : 16;
-        while (sh.tile > 1 && (uint64_t)sh.tile * c->stride > STAGE) sh.tile /= 2;
-        put_seg(&a, i, c, sh);
-    }
-    for (uint32_t first = 0, end; first < 3; first = end) {
-        for (end = first + 1; end < 3 && a.seg[end].type == a.seg[first].type; end++) {}
-        HT_TRY(put_mul(p, at, &a, first, end, rows_now(p), e));
-    }
+    HT_TRY(put_qkv(p, at, e));
+    cuda_op *op =
+        cuda__op(p, at, p->dev->finish[s->head_dim > 128], CUDA_WIDE, rows_now(p), 1, 1, e);
+    if (!op) return e ? e->code : HT_EARG;
+    op->args.finish = (cuda_finish){.f = p->feed,
+                                    .h = cuda__heads(p, at),
+                                    .raw = p->qkv,
+                                    .q = p->q_now,
+                                    .flags = p->picked ? CUDA_MUL_MAPPED | CUDA_MUL_WANT : 0};
+    cuda__rope(p, &op->args.finish.rope);
     return 0;
 }
 
 static int encode_residual(ht_plan *p, const ht_stage *at, const ht_weight *w, cuda_ptr x,
                            const float *post, ht_err *e)
 {
-    const cuda_weight *c = on_dev(p, w);
     cuda_mul a = product(p, w, CUDA_EPI_RESIDUAL, x, p->x_now, p->m->spec.dim);
     if (at->flags & HT_POSTNORM) a.post = cuda__vector(p->dev, post);
     a.raw = p->raw;
-    put_seg(&a, 0, c, shape_of(c->rows, CUDA_WARPS, (uint32_t)p->dev->sms, c->stride));
-    return put_mul(p, at, &a, 0, 1, rows_now(p), e);
+    return put_mul(p, at, &a, rows_now(p), e);
 }
 static int encode_attn_out(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
 {
@@ -256,23 +241,17 @@ static int encode_ffn_down(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
 static int encode_ffn_up(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
 {
     const ht_layer *l = &p->m->layer[at->layer];
-    const cuda_weight *g = on_dev(p, &l->gate), *u = on_dev(p, &l->up);
     (void)n;
     cuda_mul a = product(p, &l->gate, CUDA_EPI_GATE, p->x_now, p->h, p->m->spec.ffn);
     a.gain = cuda__vector(p->dev, l->ffn_norm);
     if (at->flags & HT_GELU) a.flags |= CUDA_MUL_GELU;
-    shape s = shape_of(g->rows, CUDA_WARPS, (uint32_t)p->dev->sms, 2 * g->stride);
-    put_seg(&a, 0, g, s);
-    put_seg(&a, 1, u, s);
-    return put_mul(p, at, &a, 0, 2, rows_now(p), e);
+    return put_mul(p, at, &a, rows_now(p), e);
 }
 
-/* Two blocks a multiprocessor: the head is one long stream. n 2: the best token is picked as well.
- */
+/* n 2: the best token is picked as well. */
 static int encode_head(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
 {
     const ht_spec *s = &p->m->spec;
-    const cuda_weight *c = on_dev(p, &p->m->head);
     cuda_mul a = product(p, &p->m->head, CUDA_EPI_HEAD, p->x_now, p->l, s->vocab);
     a.gain = cuda__vector(p->dev, p->m->final_norm);
     a.flags |= CUDA_MUL_WANT | (p->picked ? 0U : (unsigned)CUDA_MUL_PICK);
@@ -285,8 +264,7 @@ static int encode_head(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
         p->sampled = true;
     }
     p->headed = true;
-    put_seg(&a, 0, c, shape_of(c->rows, 2 * CUDA_WARPS, 2 * (uint32_t)p->dev->sms, c->stride));
-    return put_mul(p, at, &a, 0, 1, p->b.want, e);
+    return put_mul(p, at, &a, p->b.want, e);
 }
 
 /* ---- encoding: the rest ---------------------------------------------------------------------- */
@@ -300,53 +278,56 @@ static int encode_embed(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
     (void)e;
     p->op[0].stage = *at;
     p->embedded = true;
-    a->embed = (cuda_seg){w->p, w->rows, w->stride, w->type, 0, 0, 0};
+    a->embed = w->m;
     a->x = p->x;
     return 0;
 }
 
-static int encode_attn(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
+/* raw: heads come from the product as they are, and the only row's key is cached here. */
+static int put_attn(ht_plan *p, const ht_stage *at, const ht_stage *qkv, ht_err *e)
 {
     const ht_spec *s = &p->m->spec;
     const uint32_t group = s->n_heads / s->n_kv_heads, rows = rows_now(p);
-    const int g = group >= 3 ? 2 : (int)group - 1;
-    (void)n;
-    int l = 0;
-    while ((2U << l) * 8 < s->head_dim) l++;
+    const int g = group >= 3 ? 2 : (int)group - 1, wide = s->head_dim > 128;
     cuda_attn a = {.f = p->feed,
-                   .q = p->q_now,
+                   .h = cuda__heads(p, qkv ? qkv : at),
+                   .q = qkv ? p->qkv : p->q_now,
                    .a = p->a,
                    .part = p->part,
                    .arrived = p->arrived,
                    .flags = p->picked ? CUDA_MUL_MAPPED | CUDA_MUL_WANT : 0,
-                   .n_heads = s->n_heads,
-                   .n_kv_heads = s->n_kv_heads,
-                   .head_dim = s->head_dim,
-                   .splits = p->splits,
+                   .raw = qkv != NULL,
                    .chunks = (group + (1U << g) - 1) >> g,
-                   .kv_class = p->kv->layer_class[at->layer],
                    .window = (at->flags & HT_WINDOW) ? s->window : 0,
                    .scale = s->attn_scale,
                    .cap = (at->flags & HT_CAP) ? s->attn_cap : 0};
-    for (int v = 0; v < 2; v++) {
-        a.plane[v] = (uint64_t)(uintptr_t)p->kv->plane[at->layer][v];
-        a.page_bytes[v] = p->kv->page_bytes[at->layer][v];
-    }
-    /* One block a multiprocessor: the next kernel's blocks find room beside them. */
-    uint32_t deal = (uint32_t)p->dev->sms / (s->n_kv_heads * a.chunks * rows);
-    deal = deal < 1 ? 1 : deal > p->splits ? p->splits : deal;
-    cuda_op *op = cuda__op(p, at, p->dev->attn[l][g][p->kv->type[at->layer][0] == HT_KV_F16],
-                           s->n_kv_heads * a.chunks, p->part ? deal : 1, rows, e);
+    cuda__rope(p, &a.rope);
+    cuda_op *op = cuda__op(p, at, p->dev->attn[wide][g][a.h.kv_half], CUDA_WIDE,
+                           s->n_kv_heads * a.chunks, p->part ? CUDA_CLASSES : 1, rows, e);
     if (!op) return e ? e->code : HT_EARG;
     op->args.attn = a;
+    uint32_t heads = 1U << g, hd = s->head_dim, sums = CUDA_WARPS * heads * (hd + 2);
+    op->shared = 4 * (p->part ? sums + 2 * CUDA_WARPS * 16 * (wide ? 16U : 8U)
+                              : sums + heads * CUDA_CLASSES * (hd + 2));
     return 0;
+}
+static int encode_attn(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
+{
+    (void)n;
+    return put_attn(p, at, NULL, e);
+}
+/* One row: its heads are finished where they are used, and a choice of rows has nothing to do. */
+static int encode_qkv_attn(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
+{
+    HT_TRY(put_qkv(p, at, e));
+    return put_attn(p, at + n - 1, at, e);
 }
 
 static int encode_pick(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
 {
     const ht_spec *s = &p->m->spec;
     (void)n;
-    cuda_op *op = cuda__op(p, at, p->dev->pick, p->b.want, 1, 1, e);
+    cuda_op *op = cuda__op(p, at, p->dev->pick, CUDA_THREADS, p->b.want, 1, 1, e);
     if (!op) return e ? e->code : HT_EARG;
     op->args.pick = (cuda_pick){.f = p->feed,
                                 .x = p->x_now,
@@ -366,15 +347,19 @@ static void bound(const ht_dev *dev, const ht_model *m, const ht_stage *at, size
                   const ht_bucket *b, uint64_t *bytes, uint64_t *flops)
 {
     (void)dev;
-    (void)n; /* sampling adds nothing to the head's floor */
-    ht_stage_bound(m, at, b, bytes, flops);
+    *bytes = *flops = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t more = 0, work = 0;
+        ht_stage_bound(m, at + i, b, &more, &work);
+        *bytes += more, *flops += work;
+    }
 }
 
-#define SPAN(fn, kind)                                                                             \
+#define SPAN(fn, wanted)                                                                           \
     static size_t covers_##fn(const ht_dev *d, const ht_model *m, const ht_stage *at, size_t left, \
                               const ht_bucket *b)                                                  \
     {                                                                                              \
-        return plain(m, at, left, b, kind) && takes(d, m, at, b);                                  \
+        return left > 0 && at->kind == wanted && cuda__takes(d, m, at, left, b);                   \
     }                                                                                              \
     static const ht_span span_##fn = {#fn ".cuda", covers_##fn, bound, encode_##fn};
 SPAN(embed, HT_EMBED)
@@ -386,6 +371,16 @@ SPAN(ffn_down, HT_FFN_DOWN)
 SPAN(pick, HT_PICK)
 SPAN(head, HT_HEAD)
 
+/* QKV and attention of a lone row, with the choice of rows between them where there is one. */
+static size_t covers_qkv_attn(const ht_dev *d, const ht_model *m, const ht_stage *at, size_t left,
+                              const ht_bucket *b)
+{
+    size_t n = left > 2 && at[1].kind == HT_PICK && b->want == 1 ? 3 : 2;
+    if (b->rows != 1 || left < n || !covers_qkv(d, m, at, left, b)) return 0;
+    return covers_attn(d, m, at + n - 1, left - n + 1, b) && at->layer == at[n - 1].layer ? n : 0;
+}
+static const ht_span span_qkv_attn = {"qkv+attn.cuda", covers_qkv_attn, bound, encode_qkv_attn};
+
 static size_t covers_head_sample(const ht_dev *d, const ht_model *m, const ht_stage *at,
                                  size_t left, const ht_bucket *b)
 {
@@ -396,6 +391,6 @@ static const ht_span span_head_sample = {"head+sample.cuda", covers_head_sample,
                                          encode_head};
 
 const ht_span *const cuda__spans[] = {
-    &span_embed,    &span_qkv,  &span_attn, &span_attn_out,    &span_ffn_up,
-    &span_ffn_down, &span_pick, &span_head, &span_head_sample, NULL,
+    &span_embed, &span_qkv,  &span_attn,     &span_attn_out,    &span_ffn_up,     &span_ffn_down,
+    &span_pick,  &span_head, &span_qkv_attn, &span_head_sample, &cuda__span_mega, NULL,
 };

@@ -1,42 +1,89 @@
 /* step.cu - the kernels of a step beside its products: its start (batch, rotations, embeddings),
- * attention, and the choice of rows. */
-#include "backend/cuda/device.cuh"
+ * the choice of rows, what becomes of heads, attention; and the one that lays weights out at load.
+ */
+#include "backend/cuda/attn.cuh"
 
-/* ---- start ----------------------------------------------------------------------------------- */
+extern __shared__ __align__(128) uint8_t smem[];
 
-template <int T> __device__ inline void embed_row(const cuda_start &a, const uint8_t *row, float *x)
+/* ---- weights: rows to units (kern.h)---------------------------------------------------------- */
+
+/* Chunk j of group g of a row, into row r of unit u; in: such columns exist. */
+__device__ inline void pack_chunk(const cuda_pack &a, const uint8_t *row, bool in, uint32_t g,
+                                  uint32_t j, uint8_t *u, uint32_t r)
 {
-    constexpr int E = chunk_of(T), FLUSH = flush_of(T);
-    for (uint32_t c = threadIdx.x; c < (a.dim + E - 1) / E; c += CUDA_THREADS) {
-        const raw_chunk raw = load_chunk<T>(row, c, a.dim);
-#pragma unroll
-        for (int j = 0; j < E / 8; j++) {
-            float w[8];
-            group_of<T>(raw, j, w);
-            const float2 s = scale_of<T>(row, c, FLUSH ? j * 8 / (FLUSH ? FLUSH : 1) : 0, a.dim);
-            for (int e = 0; e < 8; e++) {
-                const uint32_t k = c * E + j * 8 + e;
-                /* rounded where the definition of the format rounds */
-                if (k < a.dim) x[k] = __fsub_rn(__fmul_rn(s.x, w[e]), s.y) * a.scale;
-            }
+    const uint32_t n = a.m.unit_rows, type = a.m.type, c = g * 8 + j, at = r * 8 + j;
+    const uint4 zero = make_uint4(0, 0, 0, 0);
+    if (type == CUDA_F32) {
+        *(uint4 *)(u + at * 16) = in ? *(const uint4 *)(row + 32 * c) : zero;
+        *(uint4 *)(u + n * 128 + at * 16) = in ? *(const uint4 *)(row + 32 * c + 16) : zero;
+    } else if (type <= CUDA_BF16) {
+        *(uint4 *)(u + r * 128 + ((j ^ (r & 7)) * 16)) = in ? *(const uint4 *)(row + 16 * c) : zero;
+    } else if (type == CUDA_Q8_0) {
+        *(uint2 *)(u + at * 8) = in ? *(const uint2 *)(row + 8 * c) : make_uint2(0, 0);
+    } else {
+        *(uint32_t *)(u + at * 4) = in ? *(const uint32_t *)(row + 4 * c) : 0;
+        if (type == CUDA_Q6_K) {
+            uint32_t v = in ? *(const uint32_t *)(row + a.cols / 2 + c / 2 * 4) : 0;
+            v = v >> c % 2 * 8 & 0x00ff00ffU;
+            *(uint16_t *)(u + n * 32 + at * 2) = (uint16_t)(v | v >> 8);
         }
     }
 }
-
-__device__ inline void embed(const cuda_start &a, uint32_t token, float *x)
+/* What scales 32 columns of a row (half: 0 or 1 of a group), in: they exist. */
+__device__ inline void pack_scale(const cuda_pack &a, const uint8_t *row, bool in, uint32_t g,
+                                  uint32_t half, uint8_t *u, uint32_t r)
 {
-    const uint8_t *row = a.embed.w + (uint64_t)token * a.embed.stride;
-    switch (a.embed.type) {
-    case CUDA_F32: embed_row<CUDA_F32>(a, row, x); break;
-    case CUDA_F16: embed_row<CUDA_F16>(a, row, x); break;
-    case CUDA_BF16: embed_row<CUDA_BF16>(a, row, x); break;
-    case CUDA_Q8_0: embed_row<CUDA_Q8_0>(a, row, x); break;
-    case CUDA_Q4_0: embed_row<CUDA_Q4_0>(a, row, x); break;
-    case CUDA_Q4_1: embed_row<CUDA_Q4_1>(a, row, x); break;
-    case CUDA_Q4_K: embed_row<CUDA_Q4_K>(a, row, x); break;
-    default: embed_row<CUDA_Q6_K>(a, row, x); break;
+    const uint32_t n = a.m.unit_rows, type = a.m.type, b = g * 2 + half, cols = a.cols;
+    uint8_t *at = u + n * 8 * (type == CUDA_Q6_K ? 6 : type == CUDA_Q8_0 ? 8 : 4);
+    const uint16_t none = 0;
+    if (type == CUDA_Q8_0 || type == CUDA_Q4_0)
+        *(uint16_t *)(at + r * 4 + half * 2) =
+            in ? *(const uint16_t *)(row + (type == CUDA_Q8_0 ? cols : cols / 2) + 2 * b) : none;
+    if (type == CUDA_Q4_1)
+        *(uint32_t *)(at + r * 8 + half * 4) =
+            in ? *(const uint32_t *)(row + cols / 2 + 4 * b) : none;
+    if (type == CUDA_Q4_K) {
+        *(uint16_t *)(at + r * 8 + half * 2) =
+            in ? *(const uint16_t *)(row + cols / 2 + 2 * b) : none;
+        if (half == 0)
+            *(uint32_t *)(at + r * 8 + 4) =
+                in ? *(const uint32_t *)(row + cols / 2 + cols / 16 + b / 8 * 4) : none;
+    }
+    if (type == CUDA_Q6_K) {
+        *(uint16_t *)(at + r * 8 + half * 2) =
+            in ? *(const uint16_t *)(row + cols / 2 + cols / 4 + 2 * b) : none;
+        if (half == 0)
+            *(uint32_t *)(at + r * 8 + 4) =
+                in ? *(const uint16_t *)(row + cols / 2 + cols / 4 + cols / 16 + b / 8 * 2) : none;
     }
 }
+
+/* A block a block of the matrix and a range of groups; threads over rows and chunks. */
+extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
+    cuda_pack_units(const __grid_constant__ cuda_pack a)
+{
+    const uint32_t per = a.m.per_block, b = blockIdx.x, g = blockIdx.y, w = g % CUDA_WARPS;
+    uint8_t *dst = a.dst + warp_at(a.m, b, w);
+    for (uint32_t i = threadIdx.x; i < per * 8; i += CUDA_THREADS) {
+        const uint32_t in_block = i / 8, j = i % 8;
+        uint32_t row = b * per + in_block, part = 0;
+        const bool exists = row < a.m.rows;
+        if (a.turns) part = row % 2, row /= 2;
+        else
+            while (part < 2 && row >= a.src_rows[part]) row -= a.src_rows[part++];
+        const uint8_t *base = part == 0 ? a.src[0] : part == 1 ? a.src[1] : a.src[2];
+        const uint8_t *src = base + (uint64_t)row * a.stride;
+        const uint64_t unit =
+            (uint64_t)(in_block / a.m.unit_rows) * groups_of(a.m.groups, w) + g / CUDA_WARPS;
+        uint8_t *u = dst + unit * a.m.unit_bytes;
+        const uint32_t r = in_block % a.m.unit_rows;
+        pack_chunk(a, src, exists && g * 64 + j * 8 < a.cols, g, j, u, r);
+        if (a.m.type > CUDA_BF16 && j < 2)
+            pack_scale(a, src, exists && g * 64 + j * 32 < a.cols, g, j, u, r);
+    }
+}
+
+/* ---- start ----------------------------------------------------------------------------------- */
 
 extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
     cuda_start_step(const __grid_constant__ cuda_start a)
@@ -56,15 +103,13 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
     float2 *table = (float2 *)(a.rope.table + (uint64_t)t * a.rope.row);
     for (uint32_t i = threadIdx.x; i < a.rope.half[0] + a.rope.half[1]; i += CUDA_THREADS) {
         const int k = i >= a.rope.half[0];
-        const uint32_t j = k ? i - a.rope.half[0] : i;
-        const float *freq = k ? a.rope.freq[1] : a.rope.freq[0];
-        const float *far = k ? a.rope.freq_long[1] : a.rope.freq_long[0];
-        const double m = (double)(k ? a.rope.mscale[1] : a.rope.mscale[0]);
-        double s, c;
-        sincos((double)pos * (double)(lengthy && far ? far[j] : freq[j]), &s, &c);
-        table[i] = make_float2((float)(c * m), (float)(s * m));
+        table[i] = turn_at(a.rope, k, k ? i - a.rope.half[0] : i, pos, lengthy);
     }
-    if (a.embed.w) embed(a, token, a.x + (uint64_t)t * a.dim);
+    if (!a.embed.w) return;
+    for (uint32_t k = 2 * threadIdx.x; k < a.dim; k += 2 * CUDA_THREADS) {
+        const float2 v = embed_pair(a.embed, token, k);
+        *(float2 *)(a.x + (uint64_t)t * a.dim + k) = make_float2(v.x * a.scale, v.y * a.scale);
+    }
 }
 
 /* ---- rows that are wanted -------------------------------------------------------------------- */
@@ -83,306 +128,331 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
         a.q_out[(uint64_t)t * a.nq + i] = __ldcg(a.q + from * a.nq + i);
 }
 
-/* ---- attention ----------------------------------------------------------------------------------
- * Keys are taken in parts of CUDA_SPLIT, counted from position 0: a block attends to one part, or,
- * in large batches, to all parts in turn. A warp takes 16 keys of a part, L lanes a key, 8 elements
- * a lane. Warps of a part meet in order, parts meet in ascending order, by the same operations in
- * both cases: the bits depend on the position alone. G query heads share a block's keys. */
+/* ---- heads: bias, norm, rotation; K and V into their pages------------------------------------ */
 
-enum { WARP_KEYS = CUDA_SPLIT / CUDA_WARPS };
+/* E elements of a vector that lane i of 16 takes; zeros past the head. */
+template <int E> __device__ inline void load_head(const float *p, uint32_t hd, float (&v)[E])
+{
+    const uint32_t d0 = threadIdx.x % 16 * E;
+#pragma unroll
+    for (int e = 0; e < E; e += 4) {
+        const float4 x = d0 < hd ? __ldcg((const float4 *)(p + d0 + e)) : make_float4(0, 0, 0, 0);
+        v[e] = x.x, v[e + 1] = x.y, v[e + 2] = x.z, v[e + 3] = x.w;
+    }
+}
+__device__ inline const float2 *turns_of(const cuda_rope &r, uint32_t rope_i, uint32_t row)
+{
+    return (const float2 *)(r.table + (uint64_t)row * r.row) + (rope_i == 1 ? r.half[0] : 0);
+}
+__device__ inline uint32_t half_of_rope(const cuda_rope &r, uint32_t rope_i)
+{
+    return rope_i == 0 ? r.half[0] : rope_i == 1 ? r.half[1] : 0;
+}
+/* Where position pos of a head lies in plane v. */
+template <bool HALF>
+__device__ inline uint8_t *cache_at(const cuda_heads &h, int v, uint32_t page, uint32_t kv_head,
+                                    uint32_t pos)
+{
+    return (v ? h.plane[1] : h.plane[0]) + page * (v ? h.page_bytes[1] : h.page_bytes[0]) +
+           ((uint64_t)(kv_head * 32 + pos % 32) * h.head_dim + threadIdx.x % 16 * 8) *
+               (HALF ? 2 : 4);
+}
 
-struct attn_shared {
-    float m[CUDA_WARPS][4], l[CUDA_WARPS][4];
-    float o[CUDA_WARPS][4][CUDA_HEAD_MAX];
-};
+template <int E> __device__ inline void finish(const cuda_finish &a)
+{
+    __shared__ __align__(16) float buf[2 * CUDA_WARPS][CUDA_HEAD_MAX];
+    const uint32_t t = blockIdx.x, half = threadIdx.x / 16, hd = a.h.head_dim;
+    const uint32_t all = a.h.n_heads + 2 * a.h.n_kv_heads;
+    let_next_start();
+    wait_before();
+    if (t >= row_count(a.f, a.flags)) return;
+    const uint32_t b = batch_row(a.f, a.flags, t);
+    const uint32_t pos = __ldcg(a.f.word + a.f.pos + b), seq = __ldcg(a.f.word + a.f.seq + b);
+    const uint32_t *pages = a.f.word + (a.h.kv_class ? a.f.page[1] : a.f.page[0]);
+    const uint32_t page = __ldcg(pages + seq * a.f.n_table + pos / 32);
+    for (uint32_t i0 = 0; i0 < all; i0 += 2 * CUDA_WARPS) {
+        const uint32_t i = min(i0 + half, all - 1); /* the last one again: all lanes take part */
+        const int seg = i < a.h.n_heads ? 0 : i < a.h.n_heads + a.h.n_kv_heads ? 1 : 2;
+        const uint32_t head = i - (seg ? a.h.n_heads : 0) - (seg == 2 ? a.h.n_kv_heads : 0);
+        float v[E], gain[E];
+        head_gain<E>(a.h, seg, gain);
+        load_head<E>(a.raw + ((uint64_t)t * all + i) * hd, hd, v);
+        finish_head<E>(a.h, half_of_rope(a.rope, a.h.rope_i), turns_of(a.rope, a.h.rope_i, b), seg,
+                       head, v, gain, buf[half]);
+        if (threadIdx.x % 16 * E >= hd || i0 + half >= all) continue;
+        if (seg == 0)
+            put_kv<E, false>(
+                (uint8_t *)(a.q + ((uint64_t)t * a.h.n_heads + head) * hd + threadIdx.x % 16 * E),
+                v);
+        else {
+            uint8_t *at = (seg == 2 ? a.h.plane[1] : a.h.plane[0]) +
+                          page * (seg == 2 ? a.h.page_bytes[1] : a.h.page_bytes[0]) +
+                          ((uint64_t)(head * 32 + pos % 32) * hd + threadIdx.x % 16 * E) *
+                              (a.h.kv_half ? 2 : 4);
+            if (a.h.kv_half) put_kv<E, true>(at, v);
+            else put_kv<E, false>(at, v);
+        }
+    }
+}
+extern "C" __global__ void __launch_bounds__(CUDA_WIDE)
+    cuda_finish_8(const __grid_constant__ cuda_finish a)
+{
+    finish<8>(a);
+}
+extern "C" __global__ void __launch_bounds__(CUDA_WIDE)
+    cuda_finish_16(const __grid_constant__ cuda_finish a)
+{
+    finish<16>(a);
+}
+
+/* ---- attention ------------------------------------------------------------------------------- */
 
 /* What a block attends from. */
 struct query {
-    uint32_t t, kv_head, head0, heads; /* row of the registers; first query head and how many */
-    uint32_t seq, from, to;            /* first and last key                                   */
+    uint32_t t, b, kv_head, head0, heads; /* row of the registers and of the batch; query heads */
+    uint32_t seq, from, to;               /* first and last key                                 */
+    uint32_t pages_at;                    /* word of the page table                             */
 };
 
-/* (m, l, o) with the part (m1, l1, o1): greatest score, sum of weights, weighted sum of values. */
-__device__ inline void join(float &m, float &l, float &o, float m1, float l1, float o1)
+/* The keys of one class, into s. raw: the last key is not in the cache. */
+template <int G, int E, bool HALF>
+__device__ inline void class_keys(const cuda_attn &a, const query &u, const float (&q)[G][E],
+                                  uint32_t cls, stream_sum<G, E> &s)
 {
-    if (m1 == -INFINITY) return;
-    const float top = fmaxf(m, m1), c = __expf(m - top), c1 = __expf(m1 - top);
-    l = l * c + l1 * c1;
-    o = o * c + o1 * c1;
-    m = top;
-}
-
-/* Not inlined, like all that is rare: a kernel runs its code once, and what is fetched is waited
- * for. */
-__device__ __noinline__ float capped(float v, float cap)
-{
-    return cap * tanhf(v / cap);
-}
-
-__device__ inline uint4 load_raw(const void *p, bool in)
-{
-    return in ? __ldcg((const uint4 *)p) : make_uint4(0, 0, 0, 0);
-}
-/* 8 elements of the cache, 16 bytes (f16) or twice 16 (f32), as floats. */
-template <bool HALF> __device__ inline void floats8(const uint4 (&raw)[HALF ? 1 : 2], float v[8])
-{
-    const uint32_t w[4] = {raw[0].x, raw[0].y, raw[0].z, raw[0].w};
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        if (HALF) {
-            const float2 f = __half22float2(*(const __half2 *)&w[i]);
-            v[2 * i] = f.x, v[2 * i + 1] = f.y;
-        } else v[i] = __uint_as_float(w[i]);
-    }
-    if (!HALF) {
-        const uint4 b = raw[HALF ? 0 : 1];
-        v[4] = __uint_as_float(b.x), v[5] = __uint_as_float(b.y);
-        v[6] = __uint_as_float(b.z), v[7] = __uint_as_float(b.w);
-    }
-}
-
-/* A warp's result to shared memory. */
-template <int L, int G>
-__device__ inline void put_warp(const cuda_attn &a, attn_shared *sh, const float (&m)[G],
-                                const float (&l)[G], const float (&o)[G][8])
-{
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, d0 = lane % L * 8;
-    /* Lanes L apart hold other keys of the same elements. */
-#pragma unroll
-    for (int g = 0; g < G; g++) {
-        const float top = max_lanes(m[g], L, 32), c = m[g] == -INFINITY ? 0 : __expf(m[g] - top);
-        float lg = l[g] * c;
-#pragma unroll
-        for (int d = L; d < 32; d *= 2) lg += __shfl_xor_sync(0xffffffffU, lg, d);
-#pragma unroll
-        for (int e = 0; e < 8; e++) {
-            float x = o[g][e] * c;
-#pragma unroll
-            for (int d = L; d < 32; d *= 2) x += __shfl_xor_sync(0xffffffffU, x, d);
-            if (lane < L && d0 < a.head_dim) sh->o[warp][g][d0 + e] = x;
-        }
-        if (lane == 0) sh->m[warp][g] = top, sh->l[warp][g] = lg;
-    }
-}
-
-/* The warp's 16 keys of a part: its m, l and o to shared memory. Turns of the warp are taken four
- * at a time, so that their loads travel together and the code stays short. */
-template <int L, int G, bool HALF>
-__device__ inline void warp_keys(const cuda_attn &a, const query &u, const float (&q)[G][8],
-                                 uint32_t part, attn_shared *sh)
-{
-    constexpr int IT = L / 2, STEP = 32 / L, W = HALF ? 1 : 2, U = IT < 4 / W ? IT : 4 / W;
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, d0 = lane % L * 8;
-    const uint32_t key0 = part * CUDA_SPLIT + warp * WARP_KEYS;
-    const uint32_t *pages =
-        a.f.word + (a.kv_class ? a.f.page[1] : a.f.page[0]) + u.seq * a.f.n_table;
-    const uint32_t page = key0 <= u.to ? __ldcg(pages + key0 / 32) : 0xffffffffU;
-    const bool on = page != 0xffffffffU && d0 < a.head_dim;
-    const uint32_t size = HALF ? 2 : 4, turn = STEP * a.head_dim * size;
-    const uint32_t e0 = ((u.kv_head * 32 + key0 % 32 + lane / L) * a.head_dim + d0) * size;
-    const uint8_t *kp = a.plane[0] + page * a.page_bytes[0] + e0;
-    const uint8_t *vp = a.plane[1] + page * a.page_bytes[1] + e0;
-    float m[G], l[G], o[G][8];
-#pragma unroll
-    for (int g = 0; g < G; g++) {
-        m[g] = -INFINITY, l[g] = 0;
-#pragma unroll
-        for (int e = 0; e < 8; e++) o[g][e] = 0;
-    }
+    constexpr int U = HALF && E == 8 ? 4 : 1;
+    const uint32_t in_page = threadIdx.x / 16, p1 = u.to / 32, hd = a.h.head_dim;
+    const uint32_t p0 =
+        u.from / 32 + (cls + CUDA_CLASSES - u.from / 32 % CUDA_CLASSES) % CUDA_CLASSES;
+    const uint64_t e0 =
+        ((uint64_t)(u.kv_head * 32 + in_page) * hd + threadIdx.x % 16 * E) * (HALF ? 2 : 4);
+    const uint32_t last = a.raw ? u.to : u.to + 1; /* keys before it are in the cache */
+    const bool mine = threadIdx.x % 16 * E < hd;
 #pragma unroll 1
-    for (uint32_t key = key0 + lane / L; key < key0 + WARP_KEYS; key += U * STEP) {
-        uint4 k[U][W], v[U][W];
-        float s[U][G];
+    for (uint32_t p = p0; p <= p1; p += U * CUDA_CLASSES) {
+        raw_pair<E, HALF> r[U];
+        bool in[U];
 #pragma unroll
         for (int i = 0; i < U; i++) {
-            const bool in = on && key + i * STEP >= u.from && key + i * STEP <= u.to;
-#pragma unroll
-            for (int w = 0; w < W; w++) {
-                k[i][w] = load_raw(kp + i * turn + 16 * w, in);
-                v[i][w] = load_raw(vp + i * turn + 16 * w, in);
-            }
-        }
-        kp += U * turn, vp += U * turn;
-#pragma unroll
-        for (int i = 0; i < U; i++) {
-            const bool in =
-                page != 0xffffffffU && key + i * STEP >= u.from && key + i * STEP <= u.to;
-            float x[8];
-            floats8<HALF>(k[i], x);
-#pragma unroll
-            for (int g = 0; g < G; g++) {
-                float d = 0;
-#pragma unroll
-                for (int e = 0; e < 8; e++) d = fmaf(q[g][e], x[e], d);
-                d = sum_lanes(d, L) * a.scale;
-                if (a.cap > 0) d = capped(d, a.cap);
-                s[i][g] = in ? d : -INFINITY;
-            }
+            const uint32_t at = p + i * CUDA_CLASSES, key = at * 32 + in_page;
+            const uint32_t page = at <= p1 ? __ldcg(a.f.word + u.pages_at + at) : 0xffffffffU;
+            in[i] = page != 0xffffffffU && key >= u.from && key < last;
+            load_pair<E, HALF>(r[i], a.h.plane[0] + page * a.h.page_bytes[0] + e0,
+                               a.h.plane[1] + page * a.h.page_bytes[1] + e0, in[i] && mine);
         }
 #pragma unroll
-        for (int g = 0; g < G; g++) {
-            float top = m[g];
-#pragma unroll
-            for (int i = 0; i < U; i++) top = fmaxf(top, s[i][g]);
-            const float c = top == -INFINITY ? 0 : __expf(m[g] - top);
-            l[g] *= c;
-#pragma unroll
-            for (int e = 0; e < 8; e++) o[g][e] *= c;
-            m[g] = top;
-        }
-#pragma unroll
-        for (int i = 0; i < U; i++) {
-            float x[8];
-            floats8<HALF>(v[i], x);
-#pragma unroll
-            for (int g = 0; g < G; g++) {
-                const float p = s[i][g] == -INFINITY ? 0 : __expf(s[i][g] - m[g]);
-                l[g] += p;
-#pragma unroll
-                for (int e = 0; e < 8; e++) o[g][e] = fmaf(p, x[e], o[g][e]);
-            }
-        }
-    }
-    put_warp<L, G>(a, sh, m, l, o);
-}
-
-/* Element d of head g of one part, from the warps. */
-__device__ inline void join_warps(const attn_shared *sh, uint32_t g, uint32_t d, float &m, float &l,
-                                  float &o)
-{
-    m = -INFINITY, l = o = 0;
-    for (int w = 0; w < CUDA_WARPS; w++) m = fmaxf(m, sh->m[w][g]);
-    if (m == -INFINITY) return;
-#pragma unroll 4
-    for (int w = 0; w < CUDA_WARPS; w++) {
-        const float c = __expf(sh->m[w][g] - m);
-        l += sh->l[w][g] * c;
-        o += sh->o[w][g][d] * c;
+        for (int i = 0; i < U; i++)
+            if (p + i * CUDA_CLASSES <= p1) add_pair<G, E, HALF>(s, q, r[i], in[i], a.scale, a.cap);
     }
 }
 
-__device__ inline float *part_at(const cuda_attn &a, const query &u, uint32_t g, uint32_t part)
+/* The row's own key, from the product: into the cache and into its stream. One warp. */
+template <int G, int E, bool HALF>
+__device__ inline void own_key(const cuda_attn &a, const query &u, const float (&q)[G][E],
+                               stream_sum<G, E> &s, float *buf)
 {
-    return a.part +
-           (((uint64_t)u.t * a.n_heads + u.head0 + g) * a.splits + part) * (a.head_dim + 2);
+    const uint32_t hd = a.h.head_dim, half = threadIdx.x / 16 % 2, d0 = threadIdx.x % 16 * E;
+    const bool mine = threadIdx.x / 16 == u.to % 32;
+    float v[E], k[E], other[E], gain[E];
+    head_gain<E>(a.h, 1 + half, gain);
+    load_head<E>(a.q + (a.h.n_heads + half * a.h.n_kv_heads + u.kv_head) * hd, hd, v);
+    finish_head<E>(a.h, half_of_rope(a.rope, a.h.rope_i), turns_of(a.rope, a.h.rope_i, u.b),
+                   1 + half, u.kv_head, v, gain, buf);
+#pragma unroll
+    for (int e = 0; e < E; e++) {
+        other[e] = __shfl_xor_sync(0xffffffffU, v[e], 16);
+        k[e] = half ? other[e] : v[e];
+        v[e] = half ? v[e] : other[e];
+        if (HALF) k[e] = __half2float(__float2half_rn(k[e]));
+        if (HALF) v[e] = __half2float(__float2half_rn(v[e]));
+    }
+    if (mine && d0 < hd) {
+        const uint32_t page = __ldcg(a.f.word + u.pages_at + u.to / 32);
+        const uint64_t e0 = ((uint64_t)(u.kv_head * 32 + u.to % 32) * hd + d0) * (HALF ? 2 : 4);
+        put_kv<E, HALF>(a.h.plane[0] + page * a.h.page_bytes[0] + e0, k);
+        put_kv<E, HALF>(a.h.plane[1] + page * a.h.page_bytes[1] + e0, v);
+    }
+    add_key<G, E>(s, q, k, v, mine, a.scale, a.cap);
 }
 
-/* Parts dealt out over the blocks of a row and group of heads; the last block joins them. */
-template <int L, int G, bool HALF>
-__device__ inline void attend_part(const cuda_attn &a, const query &u, const float (&q)[G][8],
-                                   attn_shared *sh)
+/* Queries into all lanes of the warp: finished ones, or the product's, two heads at a time. */
+template <int G, int E>
+__device__ inline void load_queries(const cuda_attn &a, const query &u, float (&q)[G][E],
+                                    float *buf)
 {
-    const uint32_t hd = a.head_dim, p0 = u.from / CUDA_SPLIT, p1 = u.to / CUDA_SPLIT;
-    if (p0 + blockIdx.y > p1) return;
-#pragma unroll 1
-    for (uint32_t part = p0 + blockIdx.y; part <= p1; part += gridDim.y) {
-        warp_keys<L, G, HALF>(a, u, q, part, sh);
-        __syncthreads();
-        for (uint32_t i = threadIdx.x; i < u.heads * hd; i += CUDA_THREADS) {
-            const uint32_t g = i / hd, d = i % hd;
-            float m, l, o;
-            join_warps(sh, g, d, m, l, o);
-            if (p0 == p1) {
-                a.a[((uint64_t)u.t * a.n_heads + u.head0 + g) * hd + d] = l > 0 ? o / l : 0;
-                continue;
-            }
-            float *at = part_at(a, u, g, part);
-            at[d] = o;
-            if (d == 0) at[hd] = m, at[hd + 1] = l;
+    const uint32_t hd = a.h.head_dim, half = threadIdx.x / 16 % 2;
+#pragma unroll
+    for (int g = 0; g < G; g += 2) {
+        float v[E], gain[E];
+        const uint32_t mine = min((uint32_t)g + (G > 1 ? half : 0), u.heads - 1);
+        head_gain<E>(a.h, 0, gain);
+        load_head<E>(a.q + ((uint64_t)u.t * a.h.n_heads + u.head0 + mine) * hd, hd, v);
+        if (a.raw)
+            finish_head<E>(a.h, half_of_rope(a.rope, a.h.rope_i), turns_of(a.rope, a.h.rope_i, u.b),
+                           0, u.head0 + mine, v, gain, buf);
+#pragma unroll
+        for (int e = 0; e < E; e++) {
+            const float w = __shfl_xor_sync(0xffffffffU, v[e], 16);
+            q[g][e] = half ? w : v[e];
+            if (G > 1) q[g + (G > 1)][e] = half ? v[e] : w;
         }
-        __syncthreads();
     }
-    if (p0 == p1 || !last_of(a.arrived + u.t * gridDim.x + blockIdx.x, min(gridDim.y, p1 - p0 + 1)))
-        return;
-    for (uint32_t i = threadIdx.x; i < u.heads * hd; i += CUDA_THREADS) {
+}
+
+/* Does a class have keys? */
+__device__ inline bool has_keys(const query &u, uint32_t cls)
+{
+    const uint32_t p0 = u.from / 32, n = u.to / 32 - p0 + 1;
+    return (cls + CUDA_CLASSES - p0 % CUDA_CLASSES) % CUDA_CLASSES < n;
+}
+
+/* Sums of all classes, pairwise, and their quotient. */
+__device__ inline float quotient(float (&l)[CUDA_CLASSES], float (&o)[CUDA_CLASSES])
+{
+#pragma unroll
+    for (int w = 1; w < CUDA_CLASSES; w *= 2)
+#pragma unroll
+        for (int c = 0; c < CUDA_CLASSES; c += 2 * w) l[c] += l[c + w], o[c] += o[c + w];
+    return l[0] > 0 ? o[0] / l[0] : 0;
+}
+
+/* Element d of a head over all classes; at: [CUDA_CLASSES][hd + 2], o then m and l. */
+__device__ inline float join_classes(const query &u, const float *at, uint32_t hd, uint32_t d)
+{
+    float m = -INFINITY, l[CUDA_CLASSES], o[CUDA_CLASSES];
+#pragma unroll
+    for (int c = 0; c < CUDA_CLASSES; c++) {
+        const bool some = has_keys(u, c);
+        const float *x = at + c * (hd + 2);
+        o[c] = some ? __ldcg(x + d) : 0;
+        l[c] = some ? __ldcg(x + hd + 1) : 0;
+        m = fmaxf(m, some ? __ldcg(x + hd) : -INFINITY);
+    }
+    if (m == -INFINITY) return 0;
+#pragma unroll
+    for (int c = 0; c < CUDA_CLASSES; c++) {
+        const float f = has_keys(u, c) ? __expf(__ldcg(at + c * (hd + 2) + hd) - m) : 0;
+        l[c] *= f, o[c] *= f;
+    }
+    return quotient(l, o);
+}
+
+/* Classes over blocks; the last block of a row and group of heads joins them. */
+template <int G, int E, bool HALF>
+__device__ inline void attend_class(const cuda_attn &a, const query &u, const float (&q)[G][E],
+                                    float *sh, float *buf)
+{
+    const uint32_t hd = a.h.head_dim, cls = blockIdx.y, n = u.to / 32 - u.from / 32 + 1;
+    if (!has_keys(u, cls)) return;
+    stream_sum<G, E> s;
+    clear_sum(s);
+    class_keys<G, E, HALF>(a, u, q, cls, s);
+    if (a.raw && u.to / 32 % CUDA_CLASSES == cls && u.to % 32 / 2 == threadIdx.x / 32)
+        own_key<G, E, HALF>(a, u, q, s, buf);
+    put_warp_sum<G, E>(s, sh, hd);
+    __syncthreads();
+    float *at = a.part + ((uint64_t)u.t * a.h.n_heads + u.head0) * CUDA_CLASSES * (hd + 2);
+    for (uint32_t i = threadIdx.x; i < u.heads * hd; i += CUDA_WIDE) {
         const uint32_t g = i / hd, d = i % hd;
-        float m = -INFINITY, l = 0, o = 0;
-#pragma unroll 4
-        for (uint32_t p = p0; p <= p1; p++) {
-            const float *at = part_at(a, u, g, p);
-            join(m, l, o, __ldcg(at + hd), __ldcg(at + hd + 1), __ldcg(at + d));
+        float m, l, o;
+        join_warps<G>(sh, hd, g, d, m, l, o);
+        if (n == 1) {
+            a.a[((uint64_t)u.t * a.h.n_heads + u.head0 + g) * hd + d] = l > 0 ? o / l : 0;
+            continue;
         }
-        a.a[((uint64_t)u.t * a.n_heads + u.head0 + g) * hd + d] = l > 0 ? o / l : 0;
+        float *x = at + (g * CUDA_CLASSES + cls) * (hd + 2);
+        x[d] = o;
+        if (d == 0) x[hd] = m, x[hd + 1] = l;
+    }
+    if (n == 1 ||
+        !last_of(a.arrived + u.t * gridDim.x + blockIdx.x, min(n, (uint32_t)CUDA_CLASSES)))
+        return;
+    for (uint32_t i = threadIdx.x; i < u.heads * hd; i += CUDA_WIDE) {
+        const uint32_t g = i / hd, d = i % hd;
+        a.a[((uint64_t)u.t * a.h.n_heads + u.head0 + g) * hd + d] =
+            join_classes(u, at + g * CUDA_CLASSES * (hd + 2), hd, d);
     }
 }
 
-/* All parts in turn: large batches have blocks enough. An element a thread, at most two. */
-template <int L, int G, bool HALF>
-__device__ inline void attend_all(const cuda_attn &a, const query &u, const float (&q)[G][8],
-                                  attn_shared *sh)
+/* All classes in turn: large batches have blocks enough. An element a thread, at most two; the same
+ * operations as in join_classes, which needs the greatest m first: the sums are kept relative to
+ * the m of each class and scaled at the end. */
+template <int G, int E, bool HALF>
+__device__ inline void attend_all(const cuda_attn &a, const query &u, const float (&q)[G][E],
+                                  float *sh, float *keep)
 {
-    constexpr int PER = (4 * CUDA_HEAD_MAX + CUDA_THREADS - 1) / CUDA_THREADS;
-    const uint32_t hd = a.head_dim;
-    float m[PER], l[PER], o[PER];
-#pragma unroll
-    for (int k = 0; k < PER; k++) m[k] = -INFINITY, l[k] = o[k] = 0;
-    for (uint32_t part = u.from / CUDA_SPLIT; part <= u.to / CUDA_SPLIT; part++) {
-        warp_keys<L, G, HALF>(a, u, q, part, sh);
+    const uint32_t hd = a.h.head_dim;
+    for (uint32_t cls = 0; cls < CUDA_CLASSES; cls++) {
+        if (!has_keys(u, cls)) continue;
+        stream_sum<G, E> s;
+        clear_sum(s);
+        class_keys<G, E, HALF>(a, u, q, cls, s);
+        put_warp_sum<G, E>(s, sh, hd);
         __syncthreads();
-#pragma unroll
-        for (int k = 0; k < PER; k++) {
-            const uint32_t i = threadIdx.x + k * CUDA_THREADS;
-            float m1, l1, o1;
-            if (i >= u.heads * hd) continue;
-            join_warps(sh, i / hd, i % hd, m1, l1, o1);
-            join(m[k], l[k], o[k], m1, l1, o1);
+        for (uint32_t i = threadIdx.x; i < u.heads * hd; i += CUDA_WIDE) {
+            const uint32_t g = i / hd, d = i % hd;
+            float m, l, o, *x = keep + (g * CUDA_CLASSES + cls) * (hd + 2);
+            join_warps<G>(sh, hd, g, d, m, l, o);
+            x[d] = o;
+            if (d == 0) x[hd] = m, x[hd + 1] = l;
         }
         __syncthreads();
     }
+    for (uint32_t i = threadIdx.x; i < u.heads * hd; i += CUDA_WIDE) {
+        const uint32_t g = i / hd, d = i % hd;
+        const float *at = keep + g * CUDA_CLASSES * (hd + 2);
+        float m = -INFINITY, l[CUDA_CLASSES], o[CUDA_CLASSES];
 #pragma unroll
-    for (int k = 0; k < PER; k++) {
-        const uint32_t i = threadIdx.x + k * CUDA_THREADS;
-        if (i < u.heads * hd)
-            a.a[((uint64_t)u.t * a.n_heads + u.head0) * hd + i] = l[k] > 0 ? o[k] / l[k] : 0;
+        for (int c = 0; c < CUDA_CLASSES; c++)
+            if (has_keys(u, c)) m = fmaxf(m, at[c * (hd + 2) + hd]);
+#pragma unroll
+        for (int c = 0; c < CUDA_CLASSES; c++) {
+            const bool some = has_keys(u, c) && m != -INFINITY;
+            const float *x = at + c * (hd + 2), f = some ? __expf(x[hd] - m) : 0;
+            l[c] = some ? x[hd + 1] * f : 0;
+            o[c] = some ? x[d] * f : 0;
+        }
+        a.a[((uint64_t)u.t * a.h.n_heads + u.head0 + g) * hd + d] = quotient(l, o);
     }
 }
 
-template <int L, int G, bool HALF> __device__ inline void attend(const cuda_attn &a)
+template <int G, int E, bool HALF> __device__ inline void attend(const cuda_attn &a)
 {
-    __shared__ attn_shared sh;
+    float *sh = (float *)smem, *buf = sh + threadIdx.x / 16 * E * 16;
     let_next_start();
     wait_before();
     query u;
     u.t = blockIdx.z;
     const uint32_t n = row_count(a.f, a.flags);
-    if ((a.flags & CUDA_MUL_MAPPED) && u.t >= n) return; /* want[t] may be anything */
-    const uint32_t row = batch_row(a.f, a.flags, u.t), group = a.n_heads / a.n_kv_heads;
-    const uint32_t first = blockIdx.x % a.chunks * G, d0 = threadIdx.x % L * 8;
+    if (u.t >= n) return;
+    u.b = batch_row(a.f, a.flags, u.t);
+    const uint32_t group = a.h.n_heads / a.h.n_kv_heads, first = blockIdx.x % a.chunks * G;
     u.kv_head = blockIdx.x / a.chunks;
     u.head0 = u.kv_head * group + first;
     u.heads = min((uint32_t)G, group - first);
-    u.seq = __ldcg(a.f.word + a.f.seq + row);
-    u.to = __ldcg(a.f.word + a.f.pos + row);
-    float q[G][8];
-#pragma unroll
-    for (int g = 0; g < G; g++)
-#pragma unroll
-        for (int e = 0; e < 8; e++)
-            q[g][e] =
-                g < u.heads && d0 < a.head_dim
-                    ? __ldcg(a.q + ((uint64_t)u.t * a.n_heads + u.head0 + g) * a.head_dim + d0 + e)
-                    : 0;
-    if (u.t >= n) return;
+    u.seq = __ldcg(a.f.word + a.f.seq + u.b);
+    u.to = __ldcg(a.f.word + a.f.pos + u.b);
     u.from = a.window && u.to + 1 > a.window ? u.to + 1 - a.window : 0;
-    if (a.part) attend_part<L, G, HALF>(a, u, q, &sh);
-    else attend_all<L, G, HALF>(a, u, q, &sh);
+    u.pages_at = (a.h.kv_class ? a.f.page[1] : a.f.page[0]) + u.seq * a.f.n_table;
+    if (a.part && !has_keys(u, blockIdx.y)) return;
+    float q[G][E];
+    load_queries<G, E>(a, u, q, buf);
+    __syncthreads(); /* buf lies where the warps' sums go */
+    if (a.part) attend_class<G, E, HALF>(a, u, q, sh + 2 * CUDA_WARPS * E * 16, buf);
+    else attend_all<G, E, HALF>(a, u, q, sh, sh + attn_floats(G, a.h.head_dim));
 }
 
-/* cuda_attn_<lanes a key>_<query heads>_<element type of the cache> */
-#define ATTN(L, G)                                                                                 \
-    extern "C" __global__ void __launch_bounds__(CUDA_THREADS)                                     \
-        cuda_attn_##L##_##G##_f16(const __grid_constant__ cuda_attn a)                             \
+/* cuda_attn_<elements a lane>_<query heads>_<element type of the cache> */
+#define ATTN(E, G)                                                                                 \
+    extern "C" __global__ void __launch_bounds__(CUDA_WIDE)                                        \
+        cuda_attn_##E##_##G##_f16(const __grid_constant__ cuda_attn a)                             \
     {                                                                                              \
-        attend<L, G, true>(a);                                                                     \
+        attend<G, E, true>(a);                                                                     \
     }                                                                                              \
-    extern "C" __global__ void __launch_bounds__(CUDA_THREADS)                                     \
-        cuda_attn_##L##_##G##_f32(const __grid_constant__ cuda_attn a)                             \
+    extern "C" __global__ void __launch_bounds__(CUDA_WIDE)                                        \
+        cuda_attn_##E##_##G##_f32(const __grid_constant__ cuda_attn a)                             \
     {                                                                                              \
-        attend<L, G, false>(a);                                                                    \
+        attend<G, E, false>(a);                                                                    \
     }
-#define ATTN_HEADS(L) ATTN(L, 1) ATTN(L, 2) ATTN(L, 4)
-ATTN_HEADS(2)
-ATTN_HEADS(4)
+#define ATTN_HEADS(E) ATTN(E, 1) ATTN(E, 2) ATTN(E, 4)
 ATTN_HEADS(8)
 ATTN_HEADS(16)
-ATTN_HEADS(32)

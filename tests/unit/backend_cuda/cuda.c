@@ -8,9 +8,11 @@
 /* ---- a driver that remembers ----------------------------------------------------------------- */
 
 static struct {
-    int launches, programmatic, captures, graphs, runs, live, fail_launch;
+    int launches, programmatic, cooperative, captures, graphs, runs, live, fail_launch;
     uint32_t most_shared;
+    cuda_mega mega; /* arguments of the last cooperative launch */
 } seen;
+static int card_sms = 132;
 
 static int d_ok(void)
 {
@@ -24,7 +26,7 @@ static int d_count(int *n)
 static int d_attr(int *v, int attr, int dev)
 {
     (void)dev;
-    *v = attr == CUDA_ATTR_SMS ? 132 : attr == CUDA_ATTR_SHARED_OPTIN ? 232448 : 9;
+    *v = attr == CUDA_ATTR_SMS ? card_sms : attr == CUDA_ATTR_SHARED_OPTIN ? 232448 : 9;
     return CUDA_OK;
 }
 static int d_fn_attr(int *v, int attr, cuda_fn fn)
@@ -118,11 +120,14 @@ static int d_graph_run(cuda_exec x, cuda_stream s)
 static int d_launch(const cuda_launch *l, cuda_fn fn, void **params, void **extra)
 {
     (void)fn;
-    (void)params;
     (void)extra;
     if (seen.fail_launch && seen.launches + 1 == seen.fail_launch) return 700;
     seen.launches++;
     seen.programmatic += l->n_attrs == 1 && l->attrs->id == CUDA_LAUNCH_PROGRAMMATIC;
+    if (l->n_attrs == 1 && l->attrs->id == CUDA_LAUNCH_COOPERATIVE) {
+        seen.cooperative++;
+        memcpy(&seen.mega, params[0], sizeof seen.mega);
+    }
     if (l->shared > seen.most_shared) seen.most_shared = l->shared;
     return CUDA_OK;
 }
@@ -130,7 +135,7 @@ static int d_launch(const cuda_launch *l, cuda_fn fn, void **params, void **extr
 static ht_dev *open_recorded(const char *opts)
 {
     static const char image[1];
-    const void *images[CUDA_IMAGES] = {image, image, image};
+    const void *images[CUDA_IMAGES] = {image, image, image, image};
     ht_err e = {0};
     ht_dev *dev;
     cuda_api api = {.lib = NULL};
@@ -162,6 +167,8 @@ typedef struct {
     uint8_t cls[L], type[L][2], *plane[L][2];
     uint64_t page_bytes[L][2];
     void *block;
+    int wtype;
+    uint64_t size; /* bytes of a weight */
 } world;
 
 static ht_weight weight(world *w, uint32_t rows, uint32_t cols)
@@ -170,17 +177,19 @@ static ht_weight weight(world *w, uint32_t rows, uint32_t cols)
                        .rows = rows,
                        .cols = cols,
                        .n_mats = 1,
-                       .type = HT_F32,
-                       .row_bytes = cols * 4ULL,
-                       .mat_bytes = 4ULL * rows * cols,
-                       .bytes = 4ULL * rows * cols,
+                       .type = (uint8_t)w->wtype,
+                       .row_bytes = cols * w->size,
+                       .mat_bytes = w->size * rows * cols,
+                       .bytes = w->size * rows * cols,
                        .id = w->m.n_weights++};
 }
 
-static world *new_world(ht_dev *dev)
+static world *new_world_of(ht_dev *dev, int kv_type, int type)
 {
     ht_err e = {0};
     world *w = calloc(1, sizeof *w);
+    w->wtype = type;
+    w->size = type == HT_F32 ? 4 : 2;
     w->m.layer = w->layer;
     w->m.spec = (ht_spec){.n_layers = L,
                           .dim = DIM,
@@ -206,8 +215,8 @@ static world *new_world(ht_dev *dev)
         l->v = weight(w, KV * HD, DIM), l->o = weight(w, DIM, HEADS * HD);
         l->gate = weight(w, FFN, DIM), l->up = weight(w, FFN, DIM), l->down = weight(w, DIM, FFN);
         for (int v = 0; v < 2; v++) {
-            w->type[i][v] = HT_KV_F32;
-            w->page_bytes[i][v] = ht_kv_page_bytes(HT_KV_F32, KV, HD);
+            w->type[i][v] = (uint8_t)kv_type;
+            w->page_bytes[i][v] = ht_kv_page_bytes(kv_type, KV, HD);
             w->plane[i][v] = (uint8_t *)w->block + (2 * i + v) * 65536;
         }
     }
@@ -223,6 +232,11 @@ static world *new_world(ht_dev *dev)
     return w;
 }
 
+static world *new_world(ht_dev *dev)
+{
+    return new_world_of(dev, HT_KV_F32, HT_F32);
+}
+
 static void free_world(world *w, ht_dev *dev)
 {
     ht_backend_cuda.kv_free(dev, w->block, 4 * 65536);
@@ -236,6 +250,7 @@ static int plan(world *w, ht_dev *dev, uint16_t rows, uint16_t steps, ht_plan **
     ht_stage tape[5 * L + 4];
     ht_cut cut[5 * L + 4];
     ht_bucket b = {.rows = rows, .seqs = 1, .want = 1, .steps = steps, .ctx = CTX};
+    b.kv_fmt = (uint16_t)(w->type[0][0] | w->type[0][1] << 8);
     size_t n = ht_tape(&w->m, tape, 5 * L + 3);
     if (steps) tape[n++] = (ht_stage){HT_SAMPLE, 0, -1};
     size_t k = ht_cover(&ht_backend_cuda, dev, &w->m, tape, n, &b, NULL, NULL, cut, e);
@@ -272,9 +287,11 @@ T_CASE(cuda, a_plan_is_captured_once)
     ht_plan *p;
     ht_run_stats st;
     int32_t token = 7;
+    const int packed = seen.launches;
+    T_EQ_INT(packed, 1 + 4 * L); /* embedding and head are one; QKV; output; gate and up; down */
     T_OK(plan(w, dev, 1, 0, &p, &e), e);
-    T_EQ_INT(seen.launches, 5 * L + 3); /* start with embed; a layer's five; pick; head */
-    T_EQ_INT(seen.programmatic, seen.launches);
+    T_EQ_INT(seen.launches - packed, 5 * L + 2); /* start with embed; a layer's five; head */
+    T_EQ_INT(seen.programmatic, seen.launches - packed);
     T_EQ_INT(seen.captures + seen.graphs, 2);
     T_CHECK(seen.most_shared <= 232448 - 1024, "%u bytes", seen.most_shared);
     uint64_t before = ht_alloc_count();
@@ -282,14 +299,70 @@ T_CASE(cuda, a_plan_is_captured_once)
     T_OK(run(p, &token, &e), e);
     T_EQ_INT(ht_alloc_count(), before);
     T_EQ_INT(seen.runs, 2);
-    T_EQ_INT(seen.launches, 5 * L + 3);
+    T_EQ_INT(seen.launches - packed, 5 * L + 2);
     T_EQ_INT(ht_backend_cuda.stats(p, &st), 0);
-    T_EQ_INT(st.dispatches, 5 * L + 3);
+    T_EQ_INT(st.dispatches, 5 * L + 2);
     ht_backend_cuda.plan_free(p);
     /* Chained steps are one graph. */
     T_OK(plan(w, dev, 1, 4, &p, &e), e);
-    T_EQ_INT(seen.launches, 5 * (5 * L + 3));
+    T_EQ_INT(seen.launches - packed, 5 * (5 * L + 2));
     T_EQ_INT(seen.graphs, 2);
+    ht_backend_cuda.plan_free(p);
+    free_world(w, dev);
+}
+
+/* Every byte of a token's weights is asked for once, by one warp, and in order. */
+static void check_lists(uint32_t blocks)
+{
+    uint64_t total = 0, want = 0;
+    const cuda_mega *a = &seen.mega;
+    for (uint32_t i = 0; i < a->n_mats; i++)
+        want += cuda__mat_bytes(&((const cuda_mega_mat *)(uintptr_t)a->mat)[i].m);
+    for (uint32_t i = 0; i < blocks * CUDA_WARPS; i++) {
+        const uint64_t *list = (const uint64_t *)(uintptr_t)a->pieces + (size_t)i * a->list_words;
+        T_CHECK(list[0] < a->list_words, "warp %u: %llu pieces", i, (unsigned long long)list[0]);
+        for (uint64_t k = 1; k <= list[0]; k++) {
+            uint64_t at = list[k] & 0xffffffffffffULL, n = (list[k] >> 48) * 16;
+            bool inside = false;
+            for (uint32_t m = 0; m < a->n_mats && !inside; m++) {
+                const cuda_mat *mat = &((const cuda_mega_mat *)(uintptr_t)a->mat)[m].m;
+                inside = at >= mat->w && at + n <= mat->w + cuda__mat_bytes(mat);
+            }
+            T_SOFT(n > 0 && n <= CUDA_PIECE && inside, "warp %u piece %llu", i,
+                   (unsigned long long)k);
+            total += n;
+        }
+    }
+    T_CHECK(total == want && want > 0, "%llu of %llu bytes", (unsigned long long)total,
+            (unsigned long long)want);
+}
+
+/* A dense model with F16 cache decodes in one cooperative launch, whatever the number of steps; the
+ * option level=1 has graphs instead. */
+T_CASE(cuda, whole_steps_are_one_launch)
+{
+    ht_err e = {0};
+    card_sms = 32; /* as many as this little model keeps busy */
+    ht_dev *dev = open_recorded("");
+    world *w = new_world_of(dev, HT_KV_F16, HT_F16);
+    ht_plan *p;
+    ht_run_stats st;
+    int32_t token = 7;
+    T_OK(plan(w, dev, 1, 4, &p, &e), e);
+    T_EQ_INT(seen.graphs, 0);
+    T_OK(run(p, &token, &e), e);
+    T_OK(run(p, &token, &e), e);
+    T_EQ_INT(seen.cooperative, 2);
+    T_EQ_INT(ht_backend_cuda.stats(p, &st), 0);
+    T_EQ_INT(st.dispatches, 1);
+    T_EQ_INT(seen.mega.steps, 4);
+    T_EQ_INT(seen.mega.epoch, 1 + 4 * (L + 1)); /* the second run's words are new ones */
+    T_CHECK(seen.most_shared <= 232448 - 1024, "%u bytes", seen.most_shared);
+    check_lists(dev->blocks);
+    ht_backend_cuda.plan_free(p);
+    dev->level1 = true;
+    T_OK(plan(w, dev, 1, 4, &p, &e), e);
+    T_EQ_INT(seen.graphs, 1);
     ht_backend_cuda.plan_free(p);
     free_world(w, dev);
 }
