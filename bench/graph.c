@@ -1,6 +1,7 @@
 /* graph.c - prefill on `cpu` and on `graph` in one process, turn by turn, and a complete request of
- * 16 tokens on both: MODEL [ROWS,...] [REPETITIONS] [GRAPH SETTINGS]. Medians and spreads, tokens in
- * common, and what memory the graphs took. Random token ids: arithmetic costs the same for all. */
+ * 16 tokens on both: MODEL [ROWS,...] [REPETITIONS] [GRAPH SETTINGS]. Medians and spreads, tokens
+ * in common, and what memory the graphs took. Random token ids: arithmetic costs the same for
+ * all. */
 #include "hetero.h"
 #include <stdio.h>
 #include <stdlib.h>

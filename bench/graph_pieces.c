@@ -1,7 +1,8 @@
 /* graph_pieces.c - the experiment of per-layer offload: attention on `cpu` with the FFN of each
  * layer in a graph of its own, the reverse, the whole prompt as one graph, and all of it on `cpu`.
  * MODEL [ROWS] [REPETITIONS]. Time, compilation, bytes carried between engines, and how far the
- * logits of the last row are from those of `cpu`. The last layer runs on `cpu`: behind PICK it has other rows. */
+ * logits of the last row are from those of `cpu`. The last layer runs on `cpu`: behind PICK it has
+ * other rows. */
 #include "backend/list.h"
 #include "core/clock.h"
 #include "kv/kv.h"
