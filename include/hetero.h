@@ -135,6 +135,7 @@ typedef struct ht_engine_params {
                                        reference would stand in, device=, act=, approximate=1: declared
                                        other arithmetic; NULL: none                               */
     const char *prefill_rep, *decode_rep; /* representation of a two-representation pack          */
+    const char *cover;              /* NULL: cheapest; "plain": every stage by a span of its own  */
     const char *isa;                /* NULL: best; else cap: "generic", "avx2", "avx512"          */
     uint32_t ctx;                   /* positions per session; 0: min(model, what fits)            */
     uint32_t max_sessions;          /* 0: 1                                                       */

@@ -34,6 +34,9 @@ enum {
     API_TOP = 64,               /* likeliest tokens a caller may ask for */
 };
 
+/* Reference qualification (product.md 1) of this model, binary, machine and settings. */
+enum api__ref { API_REF_NOT_CHECKED, API_REF_PASSED, API_REF_FAILED };
+
 /* An opened backend with the model loaded and the pool attached. */
 typedef struct {
     const ht_backend *be;
@@ -44,6 +47,7 @@ typedef struct {
 typedef struct {
     api__unit *unit;
     bool forced;     /* named by the user: decision "forced" */
+    bool plain;      /* cover: one span a stage */
     uint8_t flags;   /* HT_ALT_REP when the alternate representation is read */
     const char *rep; /* its name, "f16"; borrowed from the model */
     uint32_t ubatch; /* rows of a chunk; 0: the engine's */
@@ -135,6 +139,7 @@ struct ht_engine {
     struct api__whole *whole; /* whole.c */
     const struct api__subject *subject; /* subject.c; NULL: nobody has asked yet */
     struct api__route *route; /* route.c; NULL: no admitted routes here */
+    uint8_t ref_state; /* enum api__ref: may the reference be called qualified? */
     uint64_t receipts; /* sequence number of the last receipt */
     atomic_flag busy;  /* held while a session of this engine runs */
 };
@@ -147,8 +152,16 @@ typedef struct {
     uint64_t tokens, runs;
     uint64_t foreign;           /* rows of other sessions in these runs; costs are shared by rows */
     uint64_t drafted, accepted; /* rows that were guesses, and of those the right ones */
+    const char *executed;       /* the engine by its own words; NULL: it does not say */
+    uint64_t exec, exec_cuts;   /* folds of the runs, and cuts launched, as the engine counted */
     ht_run_stats sum;
 } api__segment;
+
+/* One try of a call's prompt (evidence.md 7.9). */
+typedef struct {
+    const char *outcome; /* "ok", or the name of the error's code */
+    uint64_t t0_ns, t1_ns; /* from the call's beginning */
+} api__attempt;
 
 /* What guessing did in one call. */
 typedef struct {
@@ -186,6 +199,10 @@ typedef struct {
     api__spec_record spec;
     api__prefix_record prefix;
     api__phase phase[API_PHASES]; /* where the phases run, as decided for this call */
+    bool mismatch;                /* a run was not what was planned */
+    uint64_t begin_ns;            /* clock */
+    api__attempt attempt[2];
+    uint32_t n_attempts;
     size_t n_segments;
     api__segment segment[API_SEGMENTS];
 } api__record;
@@ -204,6 +221,7 @@ struct ht_session {
     ht_gen *gen;                        /* the generation under way, or NULL */
     _Atomic(const api__plan *) running; /* what ht_cancel() must stop */
     _Atomic(ht_session *) helper;       /* the draft session of the running call: it too */
+    char *considered; /* JSON of the routes that were not taken in the last call, or NULL */
     ht_adapt adapt;                     /* what guessing is known to cost and bring here */
     api__record rec;
 };
@@ -302,12 +320,20 @@ HT_MUST_USE int api__prefix_enter(ht_session *, const char *salt, ht_err *);
 void api__write_prefix(ht_jw *, const api__prefix_record *);
 
 /* ---- receipt.c ---- */
+/* A try of the call's prompt ends: rc 0, or the error that ended it. */
+void api__attempt_end(api__record *, int rc);
 /* A new record; the phases are the engine's of now. */
 void api__record_begin(ht_session *, const char *call);
 HT_MUST_USE int api__ids_sha256(const int32_t *, size_t n, uint8_t out[HT_SHA256_BYTES], ht_err *);
 /* Spans of a cover with their number of cuts, in order of first use: [{"span":..,"cuts":..}]. */
 void api__write_spans(ht_jw *, const ht_cut *, size_t n);
 const char *api__act_name(int act);
+
+/* ---- qualify_ref.c ---- */
+const char *api__ref_name(int state); /* "NOT_CHECKED", "PASSED", "FAILED" */
+/* Look up whether the reference passed before, and otherwise check it now where that is short work:
+ * for an engine that routes. Sets ref_state. HT_ENOMEM, HT_ECANCELLED; a check that fails is none. */
+HT_MUST_USE int api__ref_ensure(ht_engine *, ht_progress_fn, void *user, ht_err *);
 
 /* ---- info.c ---- */
 /* Facts of a tokenizer as an object: pre, size, bos, eos, eog list, digest. */

@@ -308,6 +308,10 @@ static int make_pool(ht_engine *e, const ht_engine_params *p, ht_pool_params *pa
 
 static int load_devices(ht_engine *e, const ht_engine_params *p, ht_err *err)
 {
+    if (p->cover && strcmp(p->cover, "fused") != 0 && strcmp(p->cover, "plain") != 0)
+        return HT_FAIL(err, HT_EARG, "cover \"%.40s\" is unknown; use fused or plain", p->cover);
+    for (int i = 0; i < API_PHASES; i++)
+        e->phase[i].plain = p->cover && strcmp(p->cover, "plain") == 0;
     HT_TRY(open_phase(e, API_PREFILL, p->prefill_engine, p->prefill_rep, err));
     HT_TRY(open_phase(e, API_DECODE, p->decode_engine, p->decode_rep, err));
     uint8_t *cls = api__layer_class(&e->model->spec, e->arena);
@@ -371,6 +375,8 @@ int ht_engine_open(ht_engine **out, const ht_engine_params *p, ht_err *err)
     if (!rc) rc = api__prefix_open(e, p, err);
     if (!rc) rc = make_batch(e, err);
     if (!rc) rc = make_plans(e, err);
+    /* Where routes may fall back to the reference, it must have been found right. */
+    if (!rc && e->route) rc = api__ref_ensure(e, p->progress, p->user, err);
     if (rc) {
         ht_engine_close(e);
         return rc;

@@ -56,8 +56,8 @@ int api__cover(ht_arena *arena, const ht_backend *be, const ht_dev *dev, const h
 static int describe(ht_engine *e, api__plan *p, ht_err *err)
 {
     const api__unit *u = e->phase[p->phase].unit;
-    HT_TRY(api__cover(e->arena, u->be, u->dev, e->model, e->tape, e->n_tape, &p->bucket, false,
-                      &p->cuts, &p->n_cuts, err));
+    HT_TRY(api__cover(e->arena, u->be, u->dev, e->model, e->tape, e->n_tape, &p->bucket,
+                      e->phase[p->phase].plain, &p->cuts, &p->n_cuts, err));
     HT_TRY(ht_cover_hash(e->tape, p->cuts, p->n_cuts, p->cover, err));
     char cls[API_CLASS];
     api__class_text(e, p->phase, cls);

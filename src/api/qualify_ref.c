@@ -1,8 +1,11 @@
 /* qualify_ref.c - reference qualification on the spot (product.md 1): the engines of both phases
  * against the scalar oracle `ref` on the loaded weights, and against themselves under other
  * chunkings. Correctness only; a time measured here would say nothing. */
+#include "api/route.h"
 #include "api/session.h"
+#include "api/subject.h"
 #include "decode/sample.h"
+#include "route/seen.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -229,17 +232,14 @@ static int qualify(qual *q, ht_err *err)
     return run_checks(q, err);
 }
 
-int ht_engine_qualify_reference(ht_engine *e, ht_progress_fn progress, void *user, char **json,
-                                ht_err *err)
+/* Inside the engine. *ok: every check passed; out: the document. */
+static int check_now(ht_engine *e, ht_progress_fn progress, void *user, ht_buf *out, bool *ok,
+                     ht_err *err)
 {
-    if (!e) return HT_FAIL(err, HT_EARG, "ht_engine_qualify_reference: no engine");
-    if (json) *json = NULL;
-    HT_TRY(api__enter(e, err));
-    ht_buf b;
     ht_jw w;
-    ht_buf_init(&b, 0);
-    ht_jw_init(&w, &b, 0);
+    ht_jw_init(&w, out, 0);
     qual q = {.e = e, .progress = progress, .user = user, .w = &w, .ok = true};
+    api__route_reference(e); /* routes are qualified by bundles */
     ht_jw_obj(&w);
     ht_jw_key(&w, "checks");
     ht_jw_arr(&w);
@@ -250,10 +250,114 @@ int ht_engine_qualify_reference(ht_engine *e, ht_progress_fn progress, void *use
     close_oracle(&q);
     ht_mem_free(q.want);
     ht_mem_free(q.got);
+    if (!rc) rc = ht_buf_ok(out, "reference qualification", err);
+    *ok = !rc && q.ok;
+    return rc;
+}
+
+/* ---- remembered ------------------------------------------------------------------------------ */
+
+const char *api__ref_name(int state)
+{
+    return state == API_REF_PASSED ? "PASSED" : state == API_REF_FAILED ? "FAILED" : "NOT_CHECKED";
+}
+
+/* Everything that the checks depend on: model, tokenizer, program, machine, and what of the engine's
+ * settings changes its numbers or kernels. */
+static int cache_key(ht_engine *e, char key[HT_SEEN_KEY], ht_err *err)
+{
+    const api__subject *who;
+    api__machine machine;
+    uint8_t digest[HT_SHA256_BYTES];
+    char hex[HT_SHA256_HEX];
+    ht_buf b;
+    HT_TRY(api__machine_read(&machine, err));
+    HT_TRY(api__subject_get(e, false, &who, err));
+    ht_buf_init(&b, 1 << 12);
+    ht_buf_fmt(&b, "%s %s %s %s %s %s %d %d %s", who->model, who->tok, who->binary,
+               machine.class_sha, machine.os, api__act_name(e->act), e->kv.base[0], e->kv.base[1],
+               e->isa);
+    for (int p = 0; p < API_PHASES; p++)
+        ht_buf_fmt(&b, " %s %s", e->phase[p].unit->be->name, e->phase[p].rep);
+    int rc = ht_buf_ok(&b, "reference qualification", err);
+    if (!rc) rc = ht_sha256_of(b.p, b.n, digest, err);
+    ht_buf_done(&b);
+    if (rc) return rc;
+    ht_hex(digest, sizeof digest, hex);
+    (void)snprintf(key, HT_SEEN_KEY, "reference:%s", hex);
+    return 0;
+}
+
+/* Remember that it passed, with the digest of the result; what cannot be written is checked again. */
+static void remember(ht_engine *e, const ht_buf *doc)
+{
+    char list[4096], key[HT_SEEN_KEY], hex[HT_SHA256_HEX];
+    uint8_t digest[HT_SHA256_BYTES];
+    ht_err ignored = {0};
+    if (!api__state_path("qualified", list, sizeof list) || cache_key(e, key, &ignored) ||
+        ht_sha256_of(doc->p, doc->n, digest, &ignored))
+        return;
+    ht_hex(digest, sizeof digest, hex);
+    (void)(ht_seen_put(list, key, hex, &ignored) == 0);
+}
+
+/* Work of the oracle, a scalar loop: beyond this it is a matter of minutes and asked for by
+ * `hetero qualify --reference`. */
+static bool is_short_work(const ht_engine *e)
+{
+    enum { MOST_GFLOP = 25 };
+    uint64_t all = 0;
+    ht_bucket b;
+    api__bucket(e, API_PREFILL, 1, 1, &b);
+    for (size_t i = 0; i < e->n_tape; i++) {
+        uint64_t bytes, flops;
+        ht_stage_bound(e->model, &e->tape[i], &b, &bytes, &flops);
+        all += flops;
+    }
+    return all * Q_ROWS <= (uint64_t)MOST_GFLOP * 1000000000u;
+}
+
+int api__ref_ensure(ht_engine *e, ht_progress_fn progress, void *user, ht_err *err)
+{
+    char list[4096], key[HT_SEEN_KEY], value[HT_SHA256_HEX];
+    ht_err why = {0};
+    bool ok = false;
+    api__route_reference(e);
+    if (api__state_path("qualified", list, sizeof list) && cache_key(e, key, &why) == 0 &&
+        ht_seen_get(list, key, value)) {
+        e->ref_state = API_REF_PASSED;
+        return 0;
+    }
+    if (e->ctx < Q_DECODE + 2 || !is_short_work(e)) return 0;
+    ht_buf b;
+    ht_buf_init(&b, 0);
+    HT_TRY(api__enter(e, err));
+    const int rc = check_now(e, progress, user, &b, &ok, &why);
+    api__leave(e);
+    if (!rc) e->ref_state = ok ? API_REF_PASSED : API_REF_FAILED;
+    if (ok) remember(e, &b);
+    ht_buf_done(&b);
+    if (rc != HT_ENOMEM && rc != HT_ECANCELLED) return 0;
+    if (err) *err = why;
+    return rc;
+}
+
+int ht_engine_qualify_reference(ht_engine *e, ht_progress_fn progress, void *user, char **json,
+                                ht_err *err)
+{
+    bool ok = false;
+    if (!e) return HT_FAIL(err, HT_EARG, "ht_engine_qualify_reference: no engine");
+    if (json) *json = NULL;
+    HT_TRY(api__enter(e, err));
+    ht_buf b;
+    ht_buf_init(&b, 0);
+    int rc = check_now(e, progress, user, &b, &ok, err);
+    if (!rc) e->ref_state = ok ? API_REF_PASSED : API_REF_FAILED;
+    if (ok) remember(e, &b);
     api__leave(e);
     if (!rc && json) rc = api__take_json(&b, json, err);
     ht_buf_done(&b);
-    if (rc || q.ok) return rc;
+    if (rc || ok) return rc;
     return HT_FAIL(
         err, HT_EGATE,
         "the engine disagrees with ref on this model: do not trust its text; the JSON lists the "

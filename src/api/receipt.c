@@ -1,7 +1,10 @@
 /* receipt.c - what ran, for whom, why and at what cost, as JSON: evidence.md 7.9 with the phase
  * objects of product.md 3.1 and 5.6. Canonical value kinds only: integers with the unit in the
  * name, strings, digests. Hashes stand for text; a receipt never holds any. */
+#include "api/route.h"
+#include "api/subject.h"
 #include "api/whole.h"
+#include "core/clock.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,6 +24,19 @@ void api__record_begin(ht_session *s, const char *call)
                            .status = "error",
                            .finish = ht_finish_name(HT_FINISH_NONE)};
     memcpy(s->rec.phase, s->e->phase, sizeof s->rec.phase);
+    s->rec.begin_ns = ht_now_ns();
+    ht_mem_free(s->considered);
+    s->considered = NULL;
+}
+
+void api__attempt_end(api__record *r, int rc)
+{
+    if (r->n_attempts == sizeof r->attempt / sizeof *r->attempt) return;
+    api__attempt *a = &r->attempt[r->n_attempts];
+    a->t0_ns = r->n_attempts ? a[-1].t1_ns : 0;
+    a->t1_ns = ht_now_ns() - r->begin_ns;
+    a->outcome = rc ? ht_code_name(rc) : "ok";
+    r->n_attempts++;
 }
 
 int api__ids_sha256(const int32_t *ids, size_t n, uint8_t out[HT_SHA256_BYTES], ht_err *err)
@@ -97,37 +113,94 @@ static void kdigest(ht_jw *w, const char *key, const char *hex, const char *reas
     ht_jw_end(w, '}');
 }
 
+/* The canonical form has no larger integer (evidence.md 7.1). */
+static void kmost(ht_jw *w, const char *key, uint64_t v)
+{
+    const uint64_t most = ((uint64_t)1 << 53) - 1;
+    ht_jw_kuint(w, key, v < most ? v : most);
+}
+
 static void write_cost(ht_jw *w, uint64_t tokens, uint64_t ns, const ht_run_stats *s)
 {
     ht_jw_kuint(w, "tokens", tokens);
     ht_jw_kuint(w, "ns", ns);
-    ht_jw_kuint(w, "bytes", s->bytes);
-    ht_jw_kuint(w, "flops", s->flops);
+    kmost(w, "bytes", s->bytes);
+    kmost(w, "flops", s->flops);
     ht_jw_kuint(w, "dispatches", s->dispatches);
     ht_jw_kuint(w, "barriers", s->barriers);
     ht_jw_kuint(w, "hostCopyBytes", s->host_copy_bytes);
     ht_jw_kuint(w, "deviceCopyBytes", s->device_copy_bytes);
 }
 
+/* What the engine says it ran, as one digest: of the canonical {"cover","cuts","dispatches",
+ * "executed","fold","runs"}, where fold is ht_exec_add() over the runs' own folds, in hex. */
+static int exec_proof(const api__segment *g, char hex[HT_SHA256_HEX], ht_err *err)
+{
+    uint8_t sha[HT_SHA256_BYTES];
+    char fold[24];
+    ht_buf b;
+    ht_jw w;
+    hex[0] = 0;
+    if (!g->executed) return 0;
+    (void)snprintf(fold, sizeof fold, "%016" PRIx64, g->exec);
+    ht_buf_init(&b, 1 << 12);
+    ht_jw_init(&w, &b, HT_JSON_CANON);
+    ht_jw_obj(&w);
+    ht_jw_kstr(&w, "cover", g->plan->cover);
+    kmost(&w, "cuts", g->exec_cuts);
+    ht_jw_kuint(&w, "dispatches", g->sum.dispatches);
+    ht_jw_kstr(&w, "executed", g->executed);
+    ht_jw_kstr(&w, "fold", fold);
+    ht_jw_kuint(&w, "runs", g->runs);
+    ht_jw_end(&w, '}');
+    int rc = ht_buf_ok(&b, "execution proof", err);
+    if (!rc) rc = ht_sha256_of(b.p, b.n, sha, err);
+    if (!rc) ht_hex(sha, sizeof sha, hex);
+    ht_buf_done(&b);
+    return rc;
+}
+
+/* That of a phase: of its only segment, or of the text of all their digests in order. */
+static int phase_proof(const api__record *r, int phase, char hex[HT_SHA256_HEX], ht_err *err)
+{
+    uint8_t sha[HT_SHA256_BYTES];
+    size_t n = 0;
+    ht_buf b;
+    ht_buf_init(&b, 1 << 12);
+    int rc = 0;
+    hex[0] = 0;
+    for (size_t i = 0; i < r->n_segments && !rc; i++) {
+        if (r->segment[i].phase != phase) continue;
+        rc = exec_proof(&r->segment[i], hex, err);
+        ht_buf_str(&b, hex);
+        n++;
+    }
+    if (!rc && n > 1) rc = ht_buf_ok(&b, "execution proof", err);
+    if (!rc && n > 1) rc = ht_sha256_of(b.p, b.n, sha, err);
+    if (!rc && n > 1) ht_hex(sha, sizeof sha, hex);
+    ht_buf_done(&b);
+    return rc;
+}
+
 /* What the plan turned out to be, in the engine's own words. */
 static void write_facts(ht_jw *w, const api__plan *p)
 {
     char text[1024];
-    const int rc = p->plan && p->be->plan_describe
-                       ? p->be->plan_describe(p->plan, text, sizeof text)
-                       : HT_EUNSUPPORTED;
-    if (rc) return;
+    if (!p->plan || !p->be->plan_describe || p->be->plan_describe(p->plan, text, sizeof text)) return;
     ht_jw_key(w, "facts");
     ht_jw_raw(w, text, strlen(text));
 }
 
-static void write_segment(ht_jw *w, const api__record *r, const api__segment *g)
+static int write_segment(ht_jw *w, const api__record *r, const api__segment *g, ht_err *err)
 {
     const api__phase *p = &r->phase[g->phase];
+    char proof[HT_SHA256_HEX];
+    HT_TRY(exec_proof(g, proof, err));
     ht_jw_obj(w);
     ht_jw_kstr(w, "engine", g->plan->be->name);
     ht_jw_kstr(w, "planned", p->unit->be->name);
-    ht_jw_kstr(w, "executed", g->plan->be->name);
+    ht_jw_kstr(w, "executed", g->executed ? g->executed : "not said");
+    kdigest(w, "execProofSha256", proof, "NOT_SAID");
     ht_jw_kstr(w, "cover", g->plan->cover);
     ht_jw_key(w, "spans");
     api__write_spans(w, g->plan->cuts, g->plan->n_cuts);
@@ -140,8 +213,9 @@ static void write_segment(ht_jw *w, const api__record *r, const api__segment *g)
     write_cost(w, g->tokens, g->sum.ns, &g->sum);
     ht_jw_kuint(w, "drafted", g->drafted);
     ht_jw_kuint(w, "accepted", g->accepted);
-    ht_jw_kstr(w, "costSource", "unmeasured");
+    ht_jw_kstr(w, "costSource", p->entry ? "costmap" : "unmeasured");
     ht_jw_end(w, '}');
+    return 0;
 }
 
 /* What guessing did in the decode phase, and with what. */
@@ -164,9 +238,51 @@ static void write_speculation(ht_jw *w, const api__spec_record *r)
     ht_jw_end(w, '}');
 }
 
-/* One phase: the sums over its segments, then the segments. One that did not run has no token. */
-static void write_phase(ht_jw *w, const ht_session *s, int phase)
+/* The tries of a phase: a prompt that failed on its route is tried again on the reference; a decode
+ * is not. */
+static void write_attempts(ht_jw *w, const api__record *r, int phase)
 {
+    const uint32_t last = r->n_attempts;
+    ht_jw_arr(w);
+    for (uint32_t i = phase == API_PREFILL || !last ? 0 : last - 1; i < last; i++) {
+        const bool done = phase == API_PREFILL && i + 1 == last && r->n_out > 0;
+        if (phase == API_DECODE && r->n_out == 0) break;
+        ht_jw_obj(w);
+        ht_jw_kuint(w, "n", phase == API_PREFILL ? i + 1 : 1);
+        ht_jw_kstr(w, "outcome", done ? "ok" : r->attempt[i].outcome);
+        kmost(w, "t0Ns", r->attempt[i].t0_ns);
+        kmost(w, "t1Ns", r->attempt[i].t1_ns);
+        ht_jw_end(w, '}');
+    }
+    ht_jw_end(w, ']');
+}
+
+/* What admits the phase, and where. */
+static void write_decision(ht_jw *w, const ht_engine *e, const api__phase *p)
+{
+    if (!api__whole_write(w, p)) {
+        ht_jw_kstr(w, "decision", p->forced ? "forced" : p->entry ? "promoted" : "reference");
+        ht_jw_kstr(w, "reason", p->forced ? "USER" : ht_reason_name(p->reason));
+    }
+    if (p->entry) {
+        char bucket[32];
+        const ht_scope *x = &p->entry->scope;
+        (void)snprintf(bucket, sizeof bucket, "%c%u-%u", x->phase == HT_DECODE ? 'd' : 'p',
+                       x->min_tokens, x->max_tokens);
+        ht_jw_kstr(w, "backend", x->backend);
+        ht_jw_kstr(w, "bucket", bucket);
+        ht_jw_kstr(w, "scopeSha256", p->entry->scope_sha);
+        ht_jw_kstr(w, "bundleId", p->entry->bundle_id);
+    } else if (!p->forced) {
+        ht_jw_kstr(w, "referenceQualified", api__ref_name(e->ref_state));
+    }
+}
+
+/* One phase: the sums over its segments, then the segments. One that did not run has no token. */
+static int write_phase(ht_jw *w, const ht_session *s, int phase, ht_err *err)
+{
+    char proof[HT_SHA256_HEX];
+    HT_TRY(phase_proof(&s->rec, phase, proof, err));
     const api__phase *p = &s->rec.phase[phase];
     const api__segment *last = NULL;
     ht_run_stats sum = {0};
@@ -191,18 +307,13 @@ static void write_phase(ht_jw *w, const ht_session *s, int phase)
     const uint64_t wall = s->rec.wall_ns[phase];
     ht_jw_obj(w);
     ht_jw_kstr(w, "phase", phase_name[phase]);
-    if (!api__whole_write(w, p)) {
-        ht_jw_kstr(w, "decision", p->forced ? "forced" : p->entry ? "promoted" : "reference");
-        ht_jw_kstr(w, "reason", p->forced ? "USER" : ht_reason_name(p->reason));
-    }
-    if (p->entry) {
-        ht_jw_kstr(w, "backend", p->entry->scope.backend);
-        ht_jw_kstr(w, "scopeSha256", p->entry->scope_sha);
-        ht_jw_kstr(w, "bundleId", p->entry->bundle_id);
-    }
+    write_decision(w, s->e, p);
     ht_jw_kstr(w, "engine", p->unit->be->name);
     ht_jw_kstr(w, "planned", p->unit->be->name);
-    ht_jw_kstr(w, "executed", last ? last->plan->be->name : "none");
+    ht_jw_kstr(w, "executed", !last ? "none" : last->executed ? last->executed : "not said");
+    kdigest(w, "execProofSha256", proof, last ? "NOT_SAID" : "NOT_RUN");
+    ht_jw_key(w, "attempts");
+    write_attempts(w, &s->rec, phase);
     ht_jw_kstr(w, "cover", last ? last->plan->cover : "");
     ht_jw_kstr(w, "class", last ? last->plan->cls : "");
     ht_jw_kstr(w, "representation", p->rep);
@@ -222,13 +333,15 @@ static void write_phase(ht_jw *w, const ht_session *s, int phase)
         ht_jw_key(w, "speculation");
         write_speculation(w, &s->rec.spec);
     }
-    ht_jw_kstr(w, "costSource", "unmeasured");
+    ht_jw_kstr(w, "costSource", p->entry ? "costmap" : "unmeasured");
     ht_jw_key(w, "segments");
     ht_jw_arr(w);
     for (size_t i = 0; i < s->rec.n_segments; i++)
-        if (s->rec.segment[i].phase == phase) write_segment(w, &s->rec, &s->rec.segment[i]);
+        if (s->rec.segment[i].phase == phase)
+            HT_TRY(write_segment(w, &s->rec, &s->rec.segment[i], err));
     ht_jw_end(w, ']');
     ht_jw_end(w, '}');
+    return 0;
 }
 
 static void write_sampling(ht_jw *w, const api__record *r)
@@ -258,6 +371,30 @@ static void write_sampling(ht_jw *w, const api__record *r)
     ht_jw_end(w, '}');
 }
 
+/* Digest of the canonical form of the object just written as `sampling`. */
+static int sampling_digest(const api__record *r, char hex[HT_SHA256_HEX], ht_err *err)
+{
+    uint8_t sha[HT_SHA256_BYTES];
+    ht_arena *a = NULL;
+    ht_json *doc = NULL;
+    ht_buf b, canon;
+    ht_jw w;
+    HT_TRY(ht_arena_new(&a, 0, err));
+    ht_buf_init(&b, 1 << 16);
+    ht_buf_init(&canon, 1 << 16);
+    ht_jw_init(&w, &b, 0);
+    write_sampling(&w, r);
+    int rc = ht_buf_ok(&b, "sampling", err);
+    if (!rc) rc = ht_json_parse(a, b.p, b.n, 0, "sampling", &doc, err);
+    if (!rc) rc = ht_json_write(doc, HT_JSON_CANON, &canon, err);
+    if (!rc) rc = ht_sha256_of(canon.p, canon.n, sha, err);
+    if (!rc) ht_hex(sha, sizeof sha, hex);
+    ht_buf_done(&canon);
+    ht_buf_done(&b);
+    ht_arena_free(a);
+    return rc;
+}
+
 /* Options that decide what is computed and how fast: a switch missing here voids a measurement. */
 static void write_options(ht_jw *w, const ht_engine *e)
 {
@@ -281,7 +418,9 @@ static void write_options(ht_jw *w, const ht_engine *e)
 static void write_identity(ht_jw *w, const ht_engine *e)
 {
     khex(w, "modelShapeSha256", e->model->sha256);
-    kdigest(w, "modelPackSha256", e->pack_sha, "NOT_A_PACK");
+    kdigest(w, "modelPackSha256", e->subject ? e->subject->model : "", "NOT_HASHED");
+    kdigest(w, "packSha256", e->pack_sha, "NOT_A_PACK");
+    kdigest(w, "binarySha256", e->subject ? e->subject->binary : "", "NOT_HASHED");
     khex(w, "tokenizerSha256", ht_tok_sha256(e->tok));
     kdigest(w, "templateSha256", e->tmpl_sha, "NO_TEMPLATE");
     ht_jw_kstr(w, "version", ht_version());
@@ -293,45 +432,66 @@ static void write_identity(ht_jw *w, const ht_engine *e)
     ht_jw_kstr(w, "threadsWhy", e->cpu.why);
 }
 
+/* What only a log or the server knows: ht_receipts_add() puts it in place of these. */
+static void write_open_ends(ht_jw *w)
+{
+    kdigest(w, "prevSha256", "", "NOT_LOGGED");
+    kdigest(w, "requestSha256", "", "NOT_GIVEN");
+    kdigest(w, "streamSha256", "", "NOT_GIVEN");
+}
+
+static int write_receipt(ht_jw *w, const ht_session *s, ht_err *err)
+{
+    const api__record *r = &s->rec;
+    char sampling[HT_SHA256_HEX];
+    HT_TRY(sampling_digest(r, sampling, err));
+    ht_jw_obj(w);
+    ht_jw_kstr(w, "schema", "hetero/receipt/1");
+    ht_jw_kuint(w, "seq", r->seq);
+    ht_jw_kstr(w, "call", r->call);
+    ht_jw_kstr(w, "status", r->status);
+    write_identity(w, s->e);
+    write_open_ends(w);
+    api__route_write(w, s);
+    ht_jw_kuint(w, "nPrompt", r->n_prompt);
+    khex(w, "promptTokSha256", r->prompt_sha);
+    ht_jw_kuint(w, "nOut", r->n_out);
+    if (r->sampled) {
+        khex(w, "outTokSha256", r->out_sha);
+        ht_jw_key(w, "sampling");
+        write_sampling(w, r);
+        ht_jw_kstr(w, "samplingSha256", sampling);
+    }
+    ht_jw_key(w, "phases");
+    ht_jw_arr(w);
+    for (int p = 0; p < API_PHASES; p++)
+        if (p == API_PREFILL || r->sampled) HT_TRY(write_phase(w, s, p, err));
+    ht_jw_end(w, ']');
+    ht_jw_kuint(w, "copyOnWriteBytes", r->cow_bytes);
+    ht_jw_kstr(w, "finish", r->finish);
+    ht_jw_key(w, "notes");
+    ht_jw_arr(w);
+    if (r->note) ht_jw_str(w, r->note);
+    ht_jw_end(w, ']');
+    ht_jw_key(w, "options");
+    write_options(w, s->e);
+    ht_jw_kbool(w, "simulated", false);
+    ht_jw_end(w, '}');
+    return 0;
+}
+
 int ht_session_receipt(const ht_session *s, char **json, ht_err *err)
 {
     if (!s || !json)
         return HT_FAIL(err, HT_EARG, "ht_session_receipt: session and json must be given");
     *json = NULL;
-    const api__record *r = &s->rec;
-    if (!r->seq) return HT_FAIL(err, HT_EARG, "nothing ran in this session yet: no receipt");
+    if (!s->rec.seq) return HT_FAIL(err, HT_EARG, "nothing ran in this session yet: no receipt");
     ht_buf b;
-    ht_buf_init(&b, 0);
     ht_jw w;
+    ht_buf_init(&b, 0);
     ht_jw_init(&w, &b, 0);
-    ht_jw_obj(&w);
-    ht_jw_kstr(&w, "schema", "hetero/receipt/1");
-    ht_jw_kuint(&w, "seq", r->seq);
-    ht_jw_kstr(&w, "call", r->call);
-    ht_jw_kstr(&w, "status", r->status);
-    write_identity(&w, s->e);
-    ht_jw_kuint(&w, "nPrompt", r->n_prompt);
-    khex(&w, "promptTokSha256", r->prompt_sha);
-    ht_jw_kuint(&w, "nOut", r->n_out);
-    if (r->sampled) {
-        khex(&w, "outTokSha256", r->out_sha);
-        ht_jw_key(&w, "sampling");
-        write_sampling(&w, r);
-    }
-    ht_jw_key(&w, "phases");
-    ht_jw_arr(&w);
-    for (int p = 0; p < API_PHASES; p++)
-        if (p == API_PREFILL || r->sampled) write_phase(&w, s, p);
-    ht_jw_end(&w, ']');
-    ht_jw_kuint(&w, "copyOnWriteBytes", r->cow_bytes);
-    ht_jw_kstr(&w, "finish", r->finish);
-    ht_jw_key(&w, "notes");
-    ht_jw_arr(&w);
-    if (r->note) ht_jw_str(&w, r->note);
-    ht_jw_end(&w, ']');
-    ht_jw_key(&w, "options");
-    write_options(&w, s->e);
-    ht_jw_kbool(&w, "simulated", false);
-    ht_jw_end(&w, '}');
-    return api__take_json(&b, json, err);
+    int rc = write_receipt(&w, s, err);
+    if (!rc) rc = api__take_json(&b, json, err);
+    ht_buf_done(&b);
+    return rc;
 }

@@ -1,5 +1,5 @@
 /* receipts.c - keeping receipts: hetero.h's handle over the log of route/rlog.h. */
-#include "api/api.h"
+#include "api/subject.h"
 #include "evid/schema.h"
 #include "route/rlog.h"
 #include <string.h>
@@ -49,6 +49,10 @@ int ht_receipts_add(ht_receipts *r, const ht_session *s, const char *request_sha
     ht_json *doc = NULL;
     if (json) *json = NULL;
     if (!r) return HT_FAIL(err, HT_EARG, "ht_receipts_add: no log");
+    if (s) { /* a receipt that is kept names program and model; worked out once per engine */
+        const api__subject *who;
+        HT_TRY(api__subject_get(s->e, false, &who, err));
+    }
     HT_TRY(ht_session_receipt(s, &text, err));
     int rc = ht_arena_new(&a, 0, err);
     if (!rc) rc = ht_json_parse(a, text, strlen(text), 0, "receipt", &doc, err);

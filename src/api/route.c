@@ -1,11 +1,9 @@
 /* route.c - which engine runs a call: entries of the store's index whose exact scope is this model,
  * binary, machine and precision, chosen by route/plan.h; see route.h. */
 #include "api/route.h"
+#include "api/subject.h"
 #include "core/clock.h"
-#include "core/map.h"
-#include "core/opt.h"
-#include "evid/env.h"
-#include "evid/telemetry.h"
+#include "route/guard.h"
 #include "route/store.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +11,8 @@
 
 enum { LANES = API_UNITS - API_PHASES };
 typedef struct {
-    const char *backend; /* "cpu;isa=avx2;threads=2" */
+    const char *backend;        /* "cpu;isa=avx2;threads=2" */
+    char assets[HT_SHA256_HEX]; /* of the libraries that were mapped when it had been opened */
     api__phase phase[API_PHASES];
 } lane;
 struct api__route {
@@ -23,115 +22,55 @@ struct api__route {
     ht_route_edge *edge;
     size_t n, n_edges;
     ht_scope want;
-    char model_sha[HT_SHA256_HEX], tok_sha[HT_SHA256_HEX], tmpl_sha[HT_SHA256_HEX];
-    char binary_sha[HT_SHA256_HEX], class_sha[HT_SHA256_HEX], state_sha[HT_SHA256_HEX];
-    char instance[HT_INSTANCE], os[64];
+    const api__subject *who;
+    api__machine machine;
+    ht_live live;
+    ht_gpus gpus;
+    const char *guard; /* red at the last choice, or NULL */
     lane lane[LANES];
     size_t n_lanes;
-    const char *engines[LANES + 2];
+    const char *engines[LANES + 1];
     api__phase base[API_PHASES];
-    ht_arena *scratch; /* of the last choice: the receipt points into it */
+    char current[API_PHASES][HT_SHA256_HEX]; /* scopes that ran last, "": the reference */
 };
-
-static int hex_of(const void *p, size_t n, char hex[HT_SHA256_HEX], ht_err *err)
-{
-    uint8_t digest[HT_SHA256_BYTES];
-    HT_TRY(ht_sha256_of(p, n, digest, err));
-    ht_hex(digest, sizeof digest, hex);
-    return 0;
-}
-
-static int hex_of_file(const char *path, uint64_t *bytes, char hex[HT_SHA256_HEX], ht_err *err)
-{
-    ht_map m;
-    HT_TRY(ht_map_open(&m, path, err));
-    int rc = hex_of(m.p, m.n, hex, err);
-    *bytes = m.n;
-    ht_map_close(&m);
-    return rc;
-}
-
-/* modelPackSha256 (evidence.md 2.1): of the canonical list of the model's files. */
-static int model_digest(const char *path, char hex[HT_SHA256_HEX], ht_err *err)
-{
-    char sha[HT_SHA256_HEX];
-    uint64_t bytes;
-    const char *slash = strrchr(path, '/');
-    ht_buf b;
-    ht_jw w;
-    HT_TRY(hex_of_file(path, &bytes, sha, err));
-    ht_buf_init(&b, 1 << 14);
-    ht_jw_init(&w, &b, HT_JSON_CANON);
-    ht_jw_arr(&w);
-    ht_jw_obj(&w);
-    ht_jw_kuint(&w, "bytes", bytes);
-    ht_jw_kstr(&w, "path", slash ? slash + 1 : path);
-    ht_jw_kstr(&w, "sha256", sha);
-    ht_jw_end(&w, '}');
-    ht_jw_end(&w, ']');
-    int rc = ht_buf_ok(&b, "model's name", err);
-    if (!rc) rc = hex_of(b.p, b.n, hex, err);
-    ht_buf_done(&b);
-    return rc;
-}
 
 /* ---- who we are ------------------------------------------------------------------------------ */
 
-static int read_machine(struct api__route *r, ht_err *err)
+static int read_identity(ht_engine *e, struct api__route *r, ht_err *err)
 {
-    char path[4096];
-    uint8_t secret[HT_SECRET];
-    const char *state = ht_env_get(HT_ENV_XDG_STATE_HOME), *home = ht_env_get(HT_ENV_HOME);
-    ht_json *doc;
-    ht_gpus *gpus = ht_arena_alloc(r->a, sizeof *gpus);
-    if (!gpus) return HT_FAIL(err, HT_ENOMEM, "no memory for the machine's fingerprint");
-    ht_gpus_read(gpus);
-    const ht_machine_source here = {.root = "", .gpus = gpus};
-    HT_TRY(ht_machine_read(r->a, &here, &doc, err));
-    HT_TRY(ht_machine_sha256(doc, HT_MP_REJECT, r->class_sha, err));
-    HT_TRY(ht_machine_sha256(doc, HT_MP_STALE, r->state_sha, err));
-    (void)snprintf(r->os, sizeof r->os, "linux-%s",
-                   ht_machine_leaf_text(r->a, ht_json_path(doc, "reject.osMajor")));
-    int n = state  ? snprintf(path, sizeof path, "%s/hetero/instance.secret", state)
-            : home ? snprintf(path, sizeof path, "%s/.local/state/hetero/instance.secret", home)
-                   : -1;
-    if (n < 0 || (size_t)n >= sizeof path)
-        return HT_FAIL(err, HT_EARG, "no place for the installation's secret: HOME is not set");
-    HT_TRY(ht_machine_secret(path, secret, err));
-    return ht_machine_instance(&here, secret, r->instance, err);
-}
-
-static int read_identity(const ht_engine *e, struct api__route *r, ht_err *err)
-{
-    uint64_t bytes;
     const char *k = e->kv.name[0], *v = e->kv.name[1];
-    HT_TRY(read_machine(r, err));
-    HT_TRY(model_digest(e->path, r->model_sha, err));
-    HT_TRY(hex_of(e->tmpl ? e->tmpl : "", e->tmpl ? strlen(e->tmpl) : 0, r->tmpl_sha, err));
-    HT_TRY(hex_of_file("/proc/self/exe", &bytes, r->binary_sha, err));
-    ht_hex(ht_tok_sha256(e->tok), HT_SHA256_BYTES, r->tok_sha);
+    HT_TRY(api__machine_read(&r->machine, err));
+    HT_TRY(api__subject_get(e, false, &r->who, err));
     r->want = (ht_scope){.acc = "f32",
                          .act = api__act_name(e->act),
                          .kv = strcmp(k, v) ? "f16,f32" : k,
                          .weights = e->contract,
-                         .model_sha = r->model_sha,
-                         .tok_sha = r->tok_sha,
-                         .tmpl_sha = r->tmpl_sha,
-                         .binary_sha = r->binary_sha,
-                         .class_sha = r->class_sha,
-                         .instance = r->instance,
-                         .os = r->os};
+                         .model_sha = r->who->model,
+                         .tok_sha = r->who->tok,
+                         .tmpl_sha = r->who->tmpl,
+                         .binary_sha = r->who->binary,
+                         .class_sha = r->machine.class_sha,
+                         .instance = r->machine.instance,
+                         .os = r->machine.os};
     return 0;
 }
 
 /* ---- lanes: a device for each admitted backend ----------------------------------------------- */
 
-static bool set_phases(ht_engine *e, lane *l, const char *rep, api__unit *u, uint32_t ubatch)
+/* What a backend's text sets beyond the device. rep: of each phase, "" for the engine's own. */
+typedef struct {
+    char rep[API_PHASES][32], cover[8], isa[16];
+    long threads, ubatch;
+} settings;
+
+static bool set_phases(ht_engine *e, lane *l, const settings *x, api__unit *u)
 {
     for (int p = 0; p < API_PHASES; p++) {
         l->phase[p] = e->phase[p];
+        const char *rep = x->rep[p];
         l->phase[p].unit = u;
-        l->phase[p].ubatch = ubatch;
+        l->phase[p].ubatch = (uint32_t)x->ubatch;
+        if (*x->cover) l->phase[p].plain = strcmp(x->cover, "plain") == 0;
         if (!*rep || !strcmp(rep, l->phase[p].rep)) continue;
         if (!e->model->rep[1][0] || strcmp(rep, e->model->rep[1]) != 0) return false;
         l->phase[p].rep = e->model->rep[1];
@@ -140,45 +79,65 @@ static bool set_phases(ht_engine *e, lane *l, const char *rep, api__unit *u, uin
     return true;
 }
 
+/* What the process has mapped by now. */
+static bool read_assets(struct api__route *r, lane *l)
+{
+    api__libs libs;
+    ht_err ignored = {0}; /* a digest that is not known matches nothing */
+    l->assets[0] = 0;
+    return api__libs_read(r->a, &libs, &ignored) == 0 &&
+           api__libs_sha256(&libs, NULL, l->assets, &ignored) == 0;
+}
+
+static bool read_settings(const char *p, settings *x)
+{
+    for (; *p == ';'; p += 1 + strcspn(p + 1, ";")) {
+        if (sscanf(p, ";threads=%ld", &x->threads) == 1 ||
+            sscanf(p, ";ubatch=%ld", &x->ubatch) == 1 ||
+            sscanf(p, ";isa=%15[a-z0-9]", x->isa) == 1 ||
+            sscanf(p, ";prefill-rep=%31[^;]", x->rep[API_PREFILL]) == 1 ||
+            sscanf(p, ";decode-rep=%31[^;]", x->rep[API_DECODE]) == 1 ||
+            sscanf(p, ";cover=%7[a-z]", x->cover) == 1)
+            continue;
+        return false; /* a setting that this build does not know */
+    }
+    return !*x->cover || !strcmp(x->cover, "plain") || !strcmp(x->cover, "fused");
+}
+
 /* Open "engine;key=value;..." as one more unit; false when this build or machine cannot, and
  * then the planner answers NO_ENGINE. */
 static bool open_lane(ht_engine *e, struct api__route *r, const char *backend, ht_err *err)
 {
-    char name[32] = "", isa[16] = "", rep[32] = "", opts[64];
-    long threads = e->threads, ubatch = e->ubatch;
-    size_t n = strcspn(backend, ";");
+    char name[32] = "", opts[64];
+    settings x = {.threads = e->threads, .ubatch = e->ubatch};
+    const size_t n = strcspn(backend, ";");
     if (n >= sizeof name) return false;
     memcpy(name, backend, n);
-    (void)snprintf(isa, sizeof isa, "%s", e->isa);
-    for (const char *p = backend + n; *p == ';'; p += 1 + strcspn(p + 1, ";")) {
-        if (sscanf(p, ";threads=%ld", &threads) == 1 || sscanf(p, ";ubatch=%ld", &ubatch) == 1 ||
-            sscanf(p, ";isa=%15[a-z0-9]", isa) == 1 ||
-            sscanf(p, ";prefill-rep=%31[^;]", rep) == 1 ||
-            sscanf(p, ";decode-rep=%31[^;]", rep) == 1)
-            continue;
-        return false; /* a setting that this build does not know */
-    }
+    (void)snprintf(x.isa, sizeof x.isa, "%s", e->isa);
     const ht_backend *be = ht_backend_find(name);
     /* The session's arrays are as long as the engine's own chunk. */
-    if (!be || threads < 1 || threads > 4096 || ubatch < 1 || ubatch > (long)e->ubatch)
+    if (!be || !read_settings(backend + n, &x) || x.threads < 1 || x.threads > 4096 ||
+        x.ubatch < 1 || x.ubatch > (long)e->ubatch)
         return false;
-    (void)snprintf(opts, sizeof opts, "threads=%ld%s%s", threads, isa[0] ? ",isa=" : "", isa);
+    (void)snprintf(opts, sizeof opts, "threads=%ld%s%s", x.threads, x.isa[0] ? ",isa=" : "", x.isa);
     api__unit *u = &e->unit[e->n_units];
     ht_dev *dev = NULL;
     if (be->open(&dev, opts, err)) return false;
     *u = (api__unit){.be = be, .dev = dev};
     e->n_units++; /* from here on the engine closes it */
     lane *l = &r->lane[r->n_lanes];
-    if (be->load(dev, e->model, err) || !set_phases(e, l, rep, u, (uint32_t)ubatch)) return false;
+    if (be->load(dev, e->model, err) || !set_phases(e, l, &x, u)) return false;
     l->backend = backend;
     r->engines[r->n_lanes++] = backend;
-    return true;
+    return read_assets(r, l);
 }
 
+/* Lanes for the entries that are about this model, binary, machine and precision. One whose
+ * libraries are not those it was measured with is not admitted. */
 static void open_lanes(ht_engine *e, struct api__route *r)
 {
-    for (size_t i = 0; i < r->n && r->n_lanes < LANES && e->n_units < API_UNITS; i++) {
-        const ht_route_entry *t = &r->entry[i];
+    for (size_t i = 0; i < r->n; i++) {
+        ht_route_entry *t = &r->entry[i];
         size_t k = 0;
         ht_err ignored = {0}; /* the planner reports NO_ENGINE */
         if (t->checks != HT_R_OK || t->state != HT_ST_PROMOTED) continue;
@@ -189,8 +148,22 @@ static void open_lanes(ht_engine *e, struct api__route *r)
         same.spec = t->scope.spec;
         if (ht_scope_differs(&t->scope, &same)) continue;
         while (k < r->n_lanes && strcmp(r->lane[k].backend, t->scope.backend) != 0) k++;
-        if (k == r->n_lanes) (void)open_lane(e, r, t->scope.backend, &ignored);
+        if (k == r->n_lanes && r->n_lanes < LANES && e->n_units < API_UNITS)
+            (void)open_lane(e, r, t->scope.backend, &ignored);
+        if (k < r->n_lanes && strcmp(r->lane[k].assets, t->scope.assets_sha) != 0)
+            t->checks = HT_R_OTHER_ASSETS;
     }
+}
+
+/* Counters from now on; GPUs only where a route uses one. */
+static void begin_guards(struct api__route *r)
+{
+    bool gpu = false;
+    ht_cpu_threads cpus;
+    for (size_t k = 0; k < r->n_lanes; k++)
+        gpu = gpu || strncmp(r->lane[k].backend, "cuda", 4) == 0;
+    ht_cpu_threads_get(&cpus);
+    ht_live_begin(&r->live, "", &r->store.policy, (uint32_t)cpus.affinity, gpu ? &r->gpus : NULL);
 }
 
 int api__route_open(ht_engine *e, const char *dir, ht_err *err)
@@ -212,8 +185,8 @@ int api__route_open(ht_engine *e, const char *dir, ht_err *err)
     if (!rc && r->store.index.n_entries == 0 && !r->store.policy.error_on_unknown) rc = HT_EIO;
     if (!rc) rc = read_identity(e, r, &why);
     if (!rc)
-        rc =
-            ht_store_routes(&r->store, r->state_sha, &r->entry, &r->n, &r->edge, &r->n_edges, &why);
+        rc = ht_store_routes(&r->store, r->machine.state_sha, &r->entry, &r->n, &r->edge,
+                             &r->n_edges, &why);
     if (rc) {
         /* No store or an empty one is the usual case; one that does not verify admits nothing. */
         for (int p = 0; rc == HT_EGATE && p < API_PHASES; p++) e->phase[p].reason = reason;
@@ -221,6 +194,7 @@ int api__route_open(ht_engine *e, const char *dir, ht_err *err)
         return rc == HT_ENOMEM ? HT_FAIL(err, rc, "%s", why.msg) : 0;
     }
     open_lanes(e, r);
+    begin_guards(r);
     e->route = r;
     return 0;
 }
@@ -228,7 +202,6 @@ int api__route_open(ht_engine *e, const char *dir, ht_err *err)
 void api__route_close(ht_engine *e)
 {
     if (!e->route) return;
-    ht_arena_free(e->route->scratch);
     ht_arena_free(e->route->a);
     e->route = NULL;
 }
@@ -240,18 +213,24 @@ void api__route_reference(ht_engine *e)
 
 /* ---- before each call ------------------------------------------------------------------------ */
 
-static void fill(const ht_engine *e, const struct api__route *r, ht_route_request *q)
+/* Everything but the request's size, the live guard and the memory. */
+static void fill(const ht_engine *e, const struct api__route *r, bool greedy, bool spec,
+                 ht_route_request *q)
 {
-    ht_telemetry now;
-    ht_telemetry_take("", NULL, &now);
+    for (int p = 0; p < HT_PHASES; p++) {
+        q->want[p] = r->want;
+        q->want[p].sampler = greedy ? "greedy" : "sampled";
+        q->want[p].spec = spec ? "lookup" : "off";
+        q->current[p] = r->current[p];
+    }
     const uint64_t avail = ht_mem_available();
     q->batch = 1;
     q->ctx = e->ctx;
     q->reference = "cpu";
-    q->reference_qualified = true; /* its qualification is made on the spot: product.md 1 */
+    q->reference_qualified = e->ref_state == API_REF_PASSED;
     q->engines = r->engines;
-    memcpy(q->state_sha, r->state_sha, sizeof q->state_sha);
-    q->guard_red = now.ac_online == 0;
+    memcpy(q->state_sha, r->machine.state_sha, sizeof q->state_sha);
+    q->guard_red = r->guard != NULL;
     q->mem_known = avail != 0;
     /* What the engine holds already is part of a route's peak and not free any more. */
     q->mem_free = avail + e->mem.total;
@@ -263,31 +242,281 @@ static void fill(const ht_engine *e, const struct api__route *r, ht_route_reques
     q->error_on_unknown = r->store.policy.error_on_unknown;
 }
 
-int api__route_choose(ht_engine *e, uint32_t n_prompt, uint32_t n_new, bool greedy, bool spec,
+static void bucket_text(const ht_route_entry *t, char out[32])
+{
+    (void)snprintf(out, 32, "%c%u-%u", t->scope.phase == HT_DECODE ? 'd' : 'p', t->scope.min_tokens,
+                   t->scope.max_tokens);
+}
+
+/* [{"bundleId","rejected","scopeSha256"}] of the entries that were not taken. */
+static void write_rejected(ht_jw *w, const ht_route_plan *plan)
+{
+    ht_jw_arr(w);
+    for (size_t i = 0; i < plan->n_considered; i++) {
+        const ht_considered *k = &plan->considered[i];
+        if (k->reason == HT_R_OK) continue;
+        ht_jw_obj(w);
+        ht_jw_kstr(w, "bundleId", k->bundle_id);
+        ht_jw_kstr(w, "rejected", ht_reason_name(k->reason));
+        ht_jw_kstr(w, "scopeSha256", k->scope_sha);
+        ht_jw_end(w, '}');
+    }
+    ht_jw_end(w, ']');
+}
+
+/* What was considered, for the session's receipt. */
+static int keep_considered(ht_session *s, const ht_route_plan *plan, ht_err *err)
+{
+    ht_buf b;
+    ht_jw w;
+    ht_buf_init(&b, 0);
+    ht_jw_init(&w, &b, 0);
+    write_rejected(&w, plan);
+    int rc = ht_buf_ok(&b, "considered routes", err);
+    ht_mem_free(s->considered);
+    s->considered = rc ? NULL : ht_buf_take(&b, NULL);
+    ht_buf_done(&b);
+    return rc;
+}
+
+/* The phases of the engine as the plan says. */
+static void take(ht_engine *e, struct api__route *r, const ht_route_plan *plan)
+{
+    for (int p = 0; p < API_PHASES; p++) {
+        e->phase[p] = r->base[p];
+        e->phase[p].reason = plan->reason[p];
+        r->current[p][0] = 0;
+        if (!plan->entry[p]) continue;
+        for (size_t k = 0; k < r->n_lanes; k++)
+            if (strcmp(r->lane[k].backend, plan->engine[p]) == 0) e->phase[p] = r->lane[k].phase[p];
+        e->phase[p].reason = HT_R_OK;
+        e->phase[p].entry = plan->entry[p];
+        memcpy(r->current[p], plan->entry[p]->scope_sha, HT_SHA256_HEX);
+    }
+}
+
+int api__route_choose(ht_session *s, uint32_t n_prompt, uint32_t n_new, bool greedy, bool spec,
                       ht_err *err)
 {
+    ht_engine *e = s->e;
     struct api__route *r = e->route;
+    ht_arena *a = NULL;
     if (!r) return 0;
     ht_route_plan plan;
     ht_route_request q = {.n_prompt = n_prompt, .n_new = n_new};
-    for (int p = 0; p < HT_PHASES; p++) {
-        q.want[p] = r->want;
-        q.want[p].sampler = greedy ? "greedy" : "sampled";
-        q.want[p].spec = spec ? "lookup" : "off";
-    }
-    fill(e, r, &q);
-    ht_arena_free(r->scratch);
-    r->scratch = NULL;
-    HT_TRY(ht_arena_new(&r->scratch, 0, err));
-    HT_TRY(ht_route_choose(r->scratch, &q, r->entry, r->n, r->edge, r->n_edges, &plan, err));
+    r->guard = ht_live_look(&r->live);
+    fill(e, r, greedy, spec, &q);
+    HT_TRY(ht_arena_new(&a, 0, err));
+    int rc = ht_route_choose(a, &q, r->entry, r->n, r->edge, r->n_edges, &plan, err);
+    if (!rc) rc = keep_considered(s, &plan, err);
+    if (!rc) take(e, r, &plan);
+    ht_arena_free(a);
+    return rc;
+}
+
+bool api__route_retry(ht_session *s)
+{
+    ht_engine *e = s->e;
+    bool routed = false;
+    for (int p = 0; p < API_PHASES; p++) routed = routed || s->rec.phase[p].entry;
+    if (!routed || !e->route || e->ref_state != API_REF_PASSED) return false;
+    api__route_reference(e);
     for (int p = 0; p < API_PHASES; p++) {
-        e->phase[p] = r->base[p];
-        e->phase[p].reason = plan.reason[p];
-        if (!plan.entry[p]) continue;
-        for (size_t k = 0; k < r->n_lanes; k++)
-            if (strcmp(r->lane[k].backend, plan.engine[p]) == 0) e->phase[p] = r->lane[k].phase[p];
-        e->phase[p].reason = HT_R_OK;
-        e->phase[p].entry = plan.entry[p];
+        e->phase[p].reason = HT_R_ROUTE_FAILED;
+        e->route->current[p][0] = 0;
     }
+    return true;
+}
+
+void api__route_mismatch(ht_session *s)
+{
+    struct api__route *r = s->e->route;
+    ht_err ignored = {0}; /* this process does not take it again in any case */
+    for (int p = 0; r && p < API_PHASES; p++) {
+        const ht_route_entry *t = s->rec.phase[p].entry;
+        if (!t) continue;
+        for (size_t i = 0; i < r->n; i++)
+            if (strcmp(r->entry[i].bundle_id, t->bundle_id) == 0)
+                r->entry[i].state = HT_ST_QUARANTINED;
+        r->current[p][0] = 0;
+        (void)(ht_store_mark(&r->store, t->bundle_id, "routeMismatch", ht_now_unix(), &ignored) ==
+               0);
+    }
+}
+
+/* ---- what receipts and explain say ----------------------------------------------------------- */
+
+static void unknown(ht_jw *w, const char *key, const char *reason)
+{
+    ht_jw_key(w, key);
+    ht_jw_obj(w);
+    ht_jw_kbool(w, "known", false);
+    ht_jw_kstr(w, "reason", reason);
+    ht_jw_end(w, '}');
+}
+
+void api__route_write(ht_jw *w, const ht_session *s)
+{
+    static const char *const digest[] = {"indexSha256", "policySha256", "machineClassSha256",
+                                         "machineStateSha256"};
+    const struct api__route *r = s->e->route;
+    if (!r) {
+        unknown(w, "indexVersion", "NO_STORE");
+        for (size_t i = 0; i < sizeof digest / sizeof *digest; i++)
+            unknown(w, digest[i], "NO_STORE");
+        ht_jw_key(w, "considered");
+        ht_jw_arr(w);
+        ht_jw_end(w, ']');
+        return;
+    }
+    const char *const value[] = {r->store.index.sha256, r->store.policy.sha256,
+                                 r->machine.class_sha, r->machine.state_sha};
+    ht_jw_kuint(w, "indexVersion", r->store.index.version);
+    for (size_t i = 0; i < sizeof digest / sizeof *digest; i++)
+        if (value[i][0]) ht_jw_kstr(w, digest[i], value[i]);
+        else unknown(w, digest[i], "NO_INDEX");
+    if (r->guard) ht_jw_kstr(w, "guard", r->guard);
+    ht_jw_key(w, "considered");
+    if (s->considered) {
+        ht_jw_raw(w, s->considered, strlen(s->considered));
+    } else {
+        ht_jw_arr(w);
+        ht_jw_end(w, ']');
+    }
+}
+
+static void explain_phase(ht_jw *w, const struct api__route *r, const ht_route_plan *plan, int p)
+{
+    const ht_route_entry *t = plan->entry[p];
+    char bucket[32];
+    ht_jw_obj(w);
+    ht_jw_kstr(w, "phase", ht_phase_name(p));
+    ht_jw_kstr(w, "decision", t ? "promoted" : "reference");
+    ht_jw_kstr(w, "reason", ht_reason_name(plan->reason[p]));
+    ht_jw_kstr(w, "backend", t ? t->scope.backend : r->base[p].unit->be->name);
+    if (t) {
+        bucket_text(t, bucket);
+        ht_jw_kstr(w, "bucket", bucket);
+        ht_jw_kuint(w, "p50UcbNs", t->p50_ucb_ns);
+        ht_jw_kuint(w, "refP50LcbNs", t->ref_lcb_ns);
+        ht_jw_kuint(w, "warmupNs", t->warmup_ns);
+        ht_jw_kstr(w, "scopeSha256", t->scope_sha);
+        ht_jw_kstr(w, "bundleId", t->bundle_id);
+    }
+    ht_jw_end(w, '}');
+}
+
+static void explain_entry(ht_jw *w, const ht_considered *k)
+{
+    const ht_route_entry *t = k->entry;
+    char bucket[32];
+    ht_jw_obj(w);
+    ht_jw_kstr(w, k->reason == HT_R_OK ? "taken" : "rejected", ht_reason_name(k->reason));
+    if (t->scope.model_sha) {
+        bucket_text(t, bucket);
+        ht_jw_kstr(w, "bucket", bucket);
+        ht_jw_kstr(w, "backend", t->scope.backend);
+        ht_jw_kuint(w, "p50UcbNs", t->p50_ucb_ns);
+        ht_jw_kuint(w, "refP50LcbNs", t->ref_lcb_ns);
+        ht_jw_kuint(w, "memPeakBytes", t->mem_peak);
+    }
+    ht_jw_kstr(w, "state", ht_state_name(t->state));
+    ht_jw_kstr(w, "scopeSha256", k->scope_sha);
+    ht_jw_kstr(w, "bundleId", k->bundle_id);
+    ht_jw_end(w, '}');
+}
+
+static void explain_plan(ht_jw *w, const struct api__route *r, const ht_route_plan *plan)
+{
+    ht_jw_kuint(w, "indexVersion", r->store.index.version);
+    ht_jw_kstr(w, "policy", r->store.policy.id);
+    ht_jw_kstr(w, "guard", r->guard ? r->guard : "clear");
+    ht_jw_kuint(w, "minGainPpm", r->store.policy.plan_margin_ppm);
+    ht_jw_kuint(w, "costNs", plan->cost_ns);
+    ht_jw_kuint(w, "refCostNs", plan->ref_cost_ns);
+    ht_jw_kuint(w, "handoffNs", plan->edge_ns);
+    ht_jw_key(w, "phases");
+    ht_jw_arr(w);
+    for (int p = 0; p < HT_PHASES; p++) explain_phase(w, r, plan, p);
+    ht_jw_end(w, ']');
+    ht_jw_key(w, "considered");
+    ht_jw_arr(w);
+    for (size_t i = 0; i < plan->n_considered; i++) explain_entry(w, &plan->considered[i]);
+    ht_jw_end(w, ']');
+    ht_jw_key(w, "edges");
+    ht_jw_arr(w);
+    for (size_t i = 0; i < r->n_edges; i++) {
+        ht_jw_obj(w);
+        ht_jw_kstr(w, "from", r->edge[i].from);
+        ht_jw_kstr(w, "to", r->edge[i].to);
+        ht_jw_kuint(w, "fixedNs", r->edge[i].fixed_ns);
+        ht_jw_kuint(w, "nsPerToken", r->edge[i].ns_per_token);
+        ht_jw_end(w, '}');
+    }
+    ht_jw_end(w, ']');
+}
+
+/* Without a store: every phase as it will run, and why nothing is routed. */
+static void explain_none(ht_jw *w, const ht_engine *e)
+{
+    ht_jw_key(w, "phases");
+    ht_jw_arr(w);
+    for (int p = 0; p < API_PHASES; p++) {
+        const api__phase *x = &e->phase[p];
+        ht_jw_obj(w);
+        ht_jw_kstr(w, "phase", ht_phase_name(p));
+        ht_jw_kstr(w, "decision", x->forced ? "forced" : "reference");
+        ht_jw_kstr(w, "reason", x->forced ? "USER" : ht_reason_name(x->reason));
+        ht_jw_kstr(w, "backend", x->unit->be->name);
+        ht_jw_end(w, '}');
+    }
+    ht_jw_end(w, ']');
+    ht_jw_key(w, "considered");
+    ht_jw_arr(w);
+    ht_jw_end(w, ']');
+}
+
+static int explain(ht_engine *e, ht_arena *a, uint32_t n_prompt, uint32_t n_new, bool greedy,
+                   ht_jw *w, ht_err *err)
+{
+    struct api__route *r = e->route;
+    ht_route_plan plan;
+    ht_route_request q = {.n_prompt = n_prompt, .n_new = n_new};
+    ht_jw_obj(w);
+    ht_jw_kuint(w, "promptTokens", n_prompt);
+    ht_jw_kuint(w, "newTokens", n_new);
+    ht_jw_kbool(w, "store", r != NULL);
+    ht_jw_kstr(w, "referenceQualified", api__ref_name(e->ref_state));
+    if (r) {
+        r->guard = ht_live_look(&r->live);
+        fill(e, r, greedy, false, &q);
+        HT_TRY(ht_route_choose(a, &q, r->entry, r->n, r->edge, r->n_edges, &plan, err));
+        explain_plan(w, r, &plan);
+    } else {
+        explain_none(w, e);
+    }
+    ht_jw_end(w, '}');
     return 0;
+}
+
+int ht_engine_explain_route(ht_engine *e, uint32_t n_prompt, uint32_t n_new, int greedy,
+                            char **json, ht_err *err)
+{
+    ht_arena *a = NULL;
+    ht_buf b;
+    ht_jw w;
+    if (!e || !json)
+        return HT_FAIL(err, HT_EARG, "ht_engine_explain_route: engine and json must be given");
+    *json = NULL;
+    if (n_prompt == 0) return HT_FAIL(err, HT_EARG, "a request of no tokens has no route");
+    HT_TRY(api__enter(e, err));
+    ht_buf_init(&b, 0);
+    ht_jw_init(&w, &b, 0);
+    int rc = ht_arena_new(&a, 0, err);
+    if (!rc) rc = explain(e, a, n_prompt, n_new, greedy != 0, &w, err);
+    if (!rc) rc = api__take_json(&b, json, err);
+    ht_buf_done(&b);
+    ht_arena_free(a);
+    api__leave(e);
+    return rc;
 }

@@ -46,6 +46,7 @@ void api__session_drop(ht_session *s)
 {
     if (!s) return;
     ht_seq_free(s->seq);
+    ht_mem_free(s->considered);
     ht_arena_free(s->arena);
 }
 

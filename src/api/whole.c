@@ -157,7 +157,7 @@ int api__whole_open(ht_engine *e, ht_err *err)
     }
     const uint64_t budget = w->memory ? w->memory : avail ? avail / 2 : UINT64_MAX;
     admit(w, budget);
-    for (size_t i = 0; i < w->n; i++)
+    for (size_t i = 0; w && i < w->n; i++)
         if (w->taken[i]) return 0;
     return HT_FAIL(err, HT_ENOMEM,
                    "engine %s needs %llu MiB for its smallest bucket and may take %llu; raise "
@@ -168,7 +168,7 @@ int api__whole_open(ht_engine *e, ht_err *err)
 uint32_t api__whole_rows(const ht_engine *e, uint32_t n)
 {
     const struct api__whole *w = e->whole;
-    for (size_t i = 0; i < w->n; i++)
+    for (size_t i = 0; w && i < w->n; i++)
         if (w->taken[i] && w->rows[i] >= n && w->rows[i] <= e->ctx) return w->rows[i];
     return 0;
 }
@@ -177,7 +177,7 @@ uint32_t api__whole_most(const ht_engine *e)
 {
     const struct api__whole *w = e->whole;
     uint32_t most = 0;
-    for (size_t i = 0; i < w->n; i++)
+    for (size_t i = 0; w && i < w->n; i++)
         if (w->taken[i] && w->rows[i] > most) most = w->rows[i];
     return most;
 }
@@ -186,7 +186,7 @@ uint64_t api__whole_extra(const ht_engine *e)
 {
     const struct api__whole *w = e->whole;
     uint64_t sum = 0, most = 0;
-    for (size_t i = 0; i < w->n; i++) {
+    for (size_t i = 0; w && i < w->n; i++) {
         if (!w->taken[i] || w->rows[i] > e->ctx) continue;
         sum += w->bytes[i];
         if (w->bytes[i] > most) most = w->bytes[i];
@@ -335,7 +335,7 @@ void api__whole_info(ht_jw *j, const ht_engine *e)
     ht_jw_kuint(j, "budgetBytes", w->memory);
     ht_jw_key(j, "buckets");
     ht_jw_arr(j);
-    for (size_t i = 0; i < w->n; i++) {
+    for (size_t i = 0; w && i < w->n; i++) {
         ht_jw_obj(j);
         ht_jw_kuint(j, "rows", w->rows[i]);
         ht_jw_kuint(j, "planBytes", w->bytes[i]);

@@ -2,6 +2,7 @@
  * template; the session keeps the common prefix, so only what is new is computed. */
 #include "cli/cli.h"
 #include "cli/edit.h"
+#include "cli/store.h"
 #include "core/arena.h"
 #include "core/map.h"
 #include <stdio.h>
@@ -34,6 +35,8 @@ typedef struct {
         n_forks; /* numbers of turns to go back to                             */
     ht_buf line, message;
     bool quit;
+    ht_receipts *log; /* NULL: none is kept here */
+    char *receipt;    /* of the last answer as it was kept, or NULL */
     ht_err out_err;
 } work;
 
@@ -122,8 +125,9 @@ static int out_json_answer(work *w, const ht_gen_result *r, ht_err *e)
 {
     ht_buf b;
     ht_jw j;
-    char *receipt;
-    HT_TRY(ht_session_receipt(w->session, &receipt, e));
+    char *receipt = NULL;
+    if (!w->receipt) HT_TRY(ht_session_receipt(w->session, &receipt, e));
+    const char *shown = w->receipt ? w->receipt : receipt;
     ht_buf_init(&b, 0);
     ht_jw_init(&j, &b, 0);
     ht_jw_obj(&j);
@@ -131,7 +135,7 @@ static int out_json_answer(work *w, const ht_gen_result *r, ht_err *e)
     ht_jw_strn(&j, r->text ? r->text : "", r->len);
     ht_jw_kstr(&j, "finish", ht_finish_name(r->finish));
     ht_jw_key(&j, "receipt");
-    ht_jw_raw(&j, receipt, strlen(receipt));
+    ht_jw_raw(&j, shown, strlen(shown));
     ht_jw_end(&j, '}');
     int rc = ht_buf_ok(&b, "answer", e);
     if (!rc) rc = cli__out_json(b.p, b.n, e);
@@ -176,6 +180,9 @@ static int generate(work *w, const int32_t *ids, size_t n, ht_err *e)
     cli__watch(w->session);
     int rc = ht_session_generate(w->session, ids, n, &p, &r, e);
     cli__progress_end(w->c);
+    ht_free(w->receipt);
+    (void)cli__receipts_add(w->c, w->log, w->session, (const char *)ids, n * sizeof *ids, r.text,
+                            r.len, &w->receipt);
     if (w->out_err.code) {
         *e = w->out_err;
         rc = e->code;
@@ -472,6 +479,7 @@ static int run(work *w, ht_err *e)
     HT_TRY(cli__spec_open(c, w->engine, &w->spec, e));
     HT_TRY(ht_session_new(&w->session, w->engine, e));
     HT_TRY(cli__edit_open(&w->edit, c, e));
+    HT_TRY(cli__receipts_open(c, &w->log, e));
     return converse(w, e);
 }
 
@@ -486,6 +494,8 @@ int cli__chat(cli__ctx *c, ht_err *e)
     talk_done(&w.talk);
     ht_buf_done(&w.line);
     ht_buf_done(&w.message);
+    ht_receipts_close(w.log);
+    ht_free(w.receipt);
     ht_session_free(w.session);
     cli__spec_done(&w.spec);
     cli__chat_source_done(&w.chat);

@@ -31,7 +31,7 @@ typedef int cli__command(cli__ctx *, ht_err *e);
 cli__command cli__run, cli__chat, cli__serve, cli__pack, cli__inspect, cli__tokenize, cli__template,
     cli__explain, cli__bench, cli__ppl, cli__logits, cli__doctor, cli__qualify, cli__quality,
     cli__compare, cli__bench_slot, cli__sim, cli__report, cli__keys, cli__verify, cli__promote,
-    cli__revoke, cli__routes, cli__prefix, cli__kv_probe,
+    cli__revoke, cli__routes, cli__receipts, cli__prefix, cli__kv_probe,
     cli__version, cli__help;
 
 /* ---- say.c: standard output and standard error ---- */

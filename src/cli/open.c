@@ -193,8 +193,9 @@ void cli__engine_params(cli__ctx *c, uint32_t ctx_default, ht_engine_params *p)
     const char *engine = ht_opt_str(o, HT_OPT_ENGINE);
     const enum ht_cmd cmd = ht_opts_cmd(o);
     ht_err none; /* no place for a store is no error here: there are no routes then */
-    const bool routed =
-        (cmd == HT_CMD_RUN || cmd == HT_CMD_CHAT) && cli__store_dir(c, c->store, &none) == 0;
+    const bool routed = (cmd == HT_CMD_RUN || cmd == HT_CMD_CHAT ||
+                         (cmd == HT_CMD_EXPLAIN && ht_opt_on(o, HT_OPT_ROUTE))) &&
+                        cli__store_dir(c, c->store, &none) == 0;
     *p = (ht_engine_params){
         .model = c->model,
         .pre_override = ht_opt_str(o, HT_OPT_PRE),

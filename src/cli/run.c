@@ -2,6 +2,7 @@
  * --json one document at the end. */
 #include "cli/cli.h"
 #include "cli/samples.h"
+#include "cli/store.h"
 #include "core/arena.h"
 #include <string.h>
 #include <sys/stat.h>
@@ -24,8 +25,10 @@ typedef struct {
     int32_t *ids;
     size_t n_ids;
     ht_gen_result result;
-    bool ends_line; /* the last byte written was a newline                        */
-    ht_err out_err; /* why writing failed, from inside a callback                 */
+    bool ends_line;   /* the last byte written was a newline                        */
+    ht_receipts *log; /* NULL: none is kept here */
+    char *receipt;    /* as it was kept, or NULL                                       */
+    ht_err out_err;   /* why writing failed, from inside a callback                 */
 } work;
 
 /* [{"role":"system",...},{"role":"user",...}] */
@@ -156,7 +159,8 @@ static int out_result(work *w, ht_err *e)
     char *receipt = NULL;
     ht_buf b;
     ht_jw j;
-    HT_TRY(ht_session_receipt(w->session, &receipt, e));
+    if (!w->receipt) HT_TRY(ht_session_receipt(w->session, &receipt, e));
+    const char *shown = w->receipt ? w->receipt : receipt;
     ht_buf_init(&b, 0);
     ht_jw_init(&j, &b, 0);
     ht_jw_obj(&j);
@@ -170,13 +174,24 @@ static int out_result(work *w, ht_err *e)
     ht_jw_kuint(&j, "promptTokens", w->n_ids);
     ht_jw_kuint(&j, "seed", w->sampler.s.seed);
     ht_jw_key(&j, "receipt");
-    ht_jw_raw(&j, receipt, strlen(receipt));
+    ht_jw_raw(&j, shown, strlen(shown));
     ht_jw_end(&j, '}');
     int rc = ht_buf_ok(&b, "result", e);
     if (!rc) rc = cli__out_json(b.p, b.n, e);
     ht_buf_done(&b);
     ht_free(receipt);
     return rc;
+}
+
+/* The call's receipt into the log, of a failed call too; what was asked is its text, or its ids. */
+static void keep_receipt(work *w)
+{
+    const char *in = w->messages ? w->messages : w->text ? w->text : (const char *)w->ids;
+    const size_t n = w->messages ? strlen(w->messages)
+                     : w->text   ? w->text_n
+                                 : w->n_ids * sizeof *w->ids;
+    (void)cli__receipts_add(w->c, w->log, w->session, in, n, w->result.text, w->result.len,
+                            &w->receipt);
 }
 
 static int generate(work *w, ht_err *e)
@@ -208,6 +223,7 @@ static int generate(work *w, ht_err *e)
     int rc = ht_session_generate(w->session, w->ids, w->n_ids, &p, &w->result, e);
     cli__watch(NULL);
     cli__progress_end(c);
+    keep_receipt(w);
     if (w->out_err.code) {
         *e = w->out_err;
         return e->code;
@@ -238,6 +254,7 @@ static int run(work *w, ht_err *e)
     HT_TRY(make_prompt(w, e));
     HT_TRY(cli__spec_open(c, w->engine, &w->spec, e));
     HT_TRY(cli__constrain_open(c, w->engine, &w->grammar, e));
+    HT_TRY(cli__receipts_open(c, &w->log, e));
     return generate(w, e);
 }
 
@@ -246,6 +263,8 @@ int cli__run(cli__ctx *c, ht_err *e)
     work w = {.c = c};
     int rc = run(&w, e);
     ht_gen_result_done(&w.result);
+    ht_receipts_close(w.log);
+    ht_free(w.receipt);
     ht_session_free(w.session);
     cli__spec_done(&w.spec);
     cli__constrain_done(&w.grammar);

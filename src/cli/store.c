@@ -2,8 +2,10 @@
 #include "cli/store.h"
 #include "core/clock.h"
 #include "core/map.h"
+#include "core/path.h"
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 int cli__store_dir(cli__ctx *c, char out[CLI_PATH], ht_err *e)
 {
@@ -125,6 +127,25 @@ static int grant(ht_trust_key *key, size_t *n, const char *text, ht_err *e)
     return ht_key_id(pub, key[(*n)++].id, e);
 }
 
+/* A machine signs its receipts by itself: unless a key for that is granted, the one in the user's
+ * state folder gets the role, made when it is not there yet. */
+static int own_receipt_key(cli__ctx *c, ht_trust_key *key, size_t *n, ht_err *e)
+{
+    char path[CLI_PATH], word[CLI_PATH + 16];
+    ht_key *k = NULL;
+    if (!cli__receipt_key(path)) return 0;
+    if (access(path, F_OK) != 0) {
+        HT_TRY(ht_path_make_parents(path, 0700, e));
+        HT_TRY(ht_key_new(&k, e));
+        const int rc = ht_key_save(k, path, e);
+        ht_key_free(k);
+        HT_TRY(rc);
+        cli__say(c, CLI_INFO, "a new key that signs receipts: %s", path);
+    }
+    (void)snprintf(word, sizeof word, "receipt=%s", path);
+    return grant(key, n, word, e);
+}
+
 /* hetero keys init: a store with a trust root. Every role needs as many keys as its threshold. */
 static int init_store(cli__ctx *c, ht_err *e)
 {
@@ -138,7 +159,12 @@ static int init_store(cli__ctx *c, ht_err *e)
     size_t n = ht_opt_list(c->o, HT_OPT_GRANT, &text), len, have[HT_ROLES] = {0};
     HT_TRY(cli__store_dir(c, dir, e));
     if (n > CLI_KEYS) return HT_FAIL(e, HT_EARG, "--grant: %zu keys, at most %d", n, (int)CLI_KEYS);
-    for (size_t i = 0; i < n; i++) HT_TRY(grant(key, &t.n_keys, text[i], e));
+    bool receipts = false;
+    for (size_t i = 0; i < n; i++) {
+        HT_TRY(grant(key, &t.n_keys, text[i], e));
+        receipts = receipts || strncmp(text[i], "receipt=", 8) == 0;
+    }
+    if (!receipts && n < CLI_KEYS) HT_TRY(own_receipt_key(c, key, &t.n_keys, e));
     for (size_t i = 0; i < t.n_keys; i++)
         for (int r = 0; r < HT_ROLES; r++) have[r] += key[i].roles >> r & 1;
     for (int r = 0; r < HT_ROLES; r++)

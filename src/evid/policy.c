@@ -66,7 +66,7 @@ static const ht_field perf_fields[] = {
     {0},
 };
 static const ht_field plan_fields[] = {
-    {.key = "minGainPpm", .type = HT_S_INT, .lo = 1000000, .hi = 10000000},
+    {.key = "minGainPpm", .type = HT_S_INT, .lo = 1, .hi = 10000000},
     {0},
 };
 static const ht_field quality_fields[] = {
@@ -189,6 +189,9 @@ int ht_policy_parse(ht_arena *a, const char *text, size_t n, ht_policy *p, ht_er
                      .tail_slo_ref_ppm = num(doc, "tail.sloRefPpm"),
                      .tail_metric = index_of(ht_metric_names, ht_json_path(doc, "tail.metric")->s)};
     read_rest(doc, p);
+    if (!p->fixture && p->plan_margin_ppm < 1000000)
+        return HT_FAIL(e, HT_EFORMAT,
+                       "policy: plan.minGainPpm below 1000000 admits a loss: fixtures only");
     if (p->min_pairs % 4 || p->null_pairs % 4)
         return HT_FAIL(e, HT_EFORMAT, "policy: pairs must be a multiple of 4 (blocks of two)");
     if (!on(doc, "design.freshProcess"))

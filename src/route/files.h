@@ -4,8 +4,6 @@
 #include "route/store.h"
 
 bool route__exists(const char *dir, const char *path);
-/* Make every folder of a path but its last part; the text is unchanged afterwards. */
-HT_MUST_USE int route__make_dirs(char *full, ht_err *e);
 /* Write dir/path through a temporary file and a rename, making folders. */
 HT_MUST_USE int route__put(const char *dir, const char *path, const void *data, size_t n, ht_err *);
 /* The keys that hold a role, in their order; *n of them; NULL: no memory. */

@@ -33,7 +33,8 @@ static const char *const reason_names[HT_REASONS] = {"OK",
                                                      "COSTLIER",
                                                      "NEGATIVE",
                                                      "NO_ENGINE",
-                                                     "NOT_QUALIFIED"};
+                                                     "NOT_QUALIFIED",
+                                                     "ROUTE_FAILED"};
 const char *const ht_state_names[HT_STATES + 1] = {"nominated", "candidate", "qualified",
                                                    "promoted",  "stale",     "quarantined",
                                                    "negative",  "revoked",   NULL};

@@ -176,6 +176,93 @@ static int keep_files(const ht_store *s, const ht_verified *v, const char *bundl
     return 0;
 }
 
+/* ---- negatives ------------------------------------------------------------------------------- */
+
+/* A gate failed: terminal for these hashes (evidence.md 7.11). What was merely inconclusive, or not
+ * admissible on that day, may be measured again. */
+static bool is_negative(const ht_verified *v, size_t i)
+{
+    const int cls = v->analysis.cell[i].cls;
+    return cls == HT_FAIL_PERF || cls == HT_FAIL_QUALITY || cls == HT_FAIL_TAIL;
+}
+
+static int write_negatives(const ht_verified *v, ht_buf *out, ht_err *e)
+{
+    ht_jw w;
+    ht_jw_init(&w, out, HT_JSON_CANON);
+    ht_jw_obj(&w);
+    ht_jw_kstr(&w, "bundleId", v->id);
+    ht_jw_kstr(&w, "costmapSha256", costmap_sha(v));
+    ht_jw_key(&w, "entries");
+    ht_jw_arr(&w);
+    for (size_t i = 0; i < v->evidence.design.n_cells; i++) {
+        const ht_cell *c = &v->evidence.design.cell[i];
+        ht_buf b;
+        if (!is_negative(v, i)) continue;
+        ht_buf_init(&b, 1 << 16);
+        const int rc = ht_scope_write(&c->scope, &b, e);
+        ht_jw_obj(&w);
+        ht_jw_key(&w, "scope");
+        if (rc == 0) ht_jw_raw(&w, b.p, b.n);
+        ht_jw_kstr(&w, "scopeSha256", c->scope_sha);
+        ht_jw_kstr(&w, "verdict", ht_class_names[v->analysis.cell[i].cls]);
+        ht_jw_end(&w, '}');
+        ht_buf_done(&b);
+        if (rc) return rc;
+    }
+    ht_jw_end(&w, ']');
+    ht_jw_kstr(&w, "schema", "hetero/negative/1");
+    ht_jw_kstr(&w, "statementSha256", v->statement_sha);
+    ht_jw_end(&w, '}');
+    return ht_buf_ok(out, "negatives", e);
+}
+
+/* Entries for the cells that failed behind the first *n of add, and their paper in the store. */
+static int add_negatives(ht_store *s, const ht_verified *v, ht_index_entry *add, size_t *n,
+                         ht_err *e)
+{
+    uint8_t digest[HT_SHA256_BYTES];
+    char sha[HT_SHA256_HEX];
+    size_t failed = 0;
+    ht_buf b;
+    for (size_t i = 0; i < v->evidence.design.n_cells; i++) failed += is_negative(v, i);
+    if (!failed) return 0;
+    const char *path = ht_arena_printf(s->a, "bundles/%s/negative.json", v->id);
+    if (!path) return HT_FAIL(e, HT_ENOMEM, "negatives: no memory");
+    ht_buf_init(&b, HT_STORE_FILE);
+    int rc = write_negatives(v, &b, e);
+    if (rc == 0) rc = ht_sha256_of(b.p, b.n, digest, e);
+    if (rc == 0) rc = route__put(s->dir, path, b.p, b.n, e);
+    ht_buf_done(&b);
+    if (rc) return rc;
+    ht_hex(digest, sizeof digest, sha);
+    for (size_t i = 0; i < v->evidence.design.n_cells; i++) {
+        if (!is_negative(v, i)) continue;
+        ht_index_entry *t = &add[(*n)++];
+        *t = (ht_index_entry){.state = HT_ST_NEGATIVE};
+        memcpy(t->scope_sha, v->evidence.design.cell[i].scope_sha, HT_SHA256_HEX);
+        memcpy(t->bundle_id, v->id, HT_SHA256_HEX);
+        memcpy(t->costmap_sha, costmap_sha(v), HT_SHA256_HEX);
+        memcpy(t->promotion_sha, sha, HT_SHA256_HEX);
+    }
+    return 0;
+}
+
+/* Nothing qualified: what failed goes into the index, by a key with the role index alone. */
+static int record_failures(ht_store *s, const ht_verified *v, const char *bundle_dir,
+                           const ht_key *const *keys, size_t n_keys, ht_err *e)
+{
+    ht_index_entry *add = ht_arena_array(s->a, v->evidence.design.n_cells, sizeof *add);
+    size_t n = 0, n_index;
+    if (!add || !route__with_role(s, HT_ROLE_INDEX, keys, n_keys, &n_index))
+        return HT_FAIL(e, HT_ENOMEM, "negatives: no memory");
+    if (n_index == 0) return 0;
+    HT_TRY(add_negatives(s, v, add, &n, e));
+    if (n == 0) return 0;
+    HT_TRY(keep_files(s, v, bundle_dir, e));
+    return route__admit(s, add, n, keys, n_keys, e);
+}
+
 static int admit(ht_store *s, const ht_verified *v, const ht_dsse *d, const ht_key *const *keys,
                  size_t n_keys, ht_err *e)
 {
@@ -193,6 +280,7 @@ static int admit(ht_store *s, const ht_verified *v, const ht_dsse *d, const ht_k
         memcpy(t->costmap_sha, costmap_sha(v), HT_SHA256_HEX);
         ht_hex(digest, sizeof digest, t->promotion_sha);
     }
+    HT_TRY(add_negatives(s, v, add, &n, e));
     return route__admit(s, add, n, keys, n_keys, e);
 }
 
@@ -205,6 +293,8 @@ int ht_store_promote(ht_store *s, const char *bundle_dir, const ht_key *const *k
     size_t n;
     HT_TRY(ht_bundle_verify(s->a, bundle_dir, &s->trust, s->now_unix, &v, e));
     memcpy(id, v.id, HT_SHA256_HEX);
+    if (v.analysis.n_qualified == 0 && strcmp(v.evidence.policy.sha256, s->policy.sha256) == 0)
+        HT_TRY(record_failures(s, &v, bundle_dir, keys, n_keys, e));
     HT_TRY(admissible(s, &v, e));
     const ht_key **signer = route__with_role(s, HT_ROLE_PROMOTE, keys, n_keys, &n);
     const char *path = ht_arena_printf(s->a, "bundles/%s/promotion.dsse.json", v.id);

@@ -1,8 +1,8 @@
 /* rlog.c - writing the receipt log; checking it is rlog_check.c. See rlog.h. */
 #include "route/rlog.h"
 #include "core/clock.h"
+#include "core/path.h"
 #include "evid/schema.h"
-#include "route/files.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -317,7 +317,7 @@ static int open_files(ht_rlog *r, const char *dir, const char *key, ht_err *e)
     if (getrandom(nonce, sizeof nonce, 0) != (ssize_t)sizeof nonce)
         return HT_FAIL(e, HT_EIO, "receipt log: the kernel gives no random bytes");
     ht_hex(nonce, sizeof nonce, r->proc);
-    HT_TRY(route__make_dirs(r->log_path, e));
+    HT_TRY(ht_path_make_parents(r->log_path, 0700, e));
     if (key) HT_TRY(ht_key_load(&r->key, key, e));
     r->log = open(r->log_path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (r->log < 0) return io(r->log_path, e);

@@ -1,7 +1,9 @@
 /* routes.c - from a verified index to rows for the planner: each entry's promotion, statement
  * and cost map are opened once, checked against the digests that the index names, and read from
  * those bytes. */
+#include "evid/schema.h"
 #include "route/files.h"
+#include <stdio.h>
 #include <string.h>
 
 typedef struct {
@@ -125,6 +127,52 @@ static int fill(loader *l, const ht_index_entry *x, const ht_json *predicate, bo
     return sound ? add_edges(l, map, &t->scope, e) : 0;
 }
 
+/* Set aside on this machine; what the mark says is for people. */
+static bool is_marked(const ht_store *s, const char *bundle_id)
+{
+    char path[128];
+    (void)snprintf(path, sizeof path, "quarantine/%s.json", bundle_id);
+    return route__exists(s->dir, path);
+}
+
+static const ht_field negative_entry[] = {
+    {.key = "scope", .type = HT_S_OBJ},
+    {.key = "scopeSha256", .type = HT_S_SHA256},
+    {.key = "verdict", .type = HT_S_STR},
+    {0},
+};
+static const ht_field negative_fields[] = {
+    {.key = "bundleId", .type = HT_S_SHA256},
+    {.key = "costmapSha256", .type = HT_S_SHA256},
+    {.key = "entries", .type = HT_S_ARR, .item = HT_S_OBJ, .sub = negative_entry},
+    {.key = "statementSha256", .type = HT_S_SHA256},
+    {0},
+};
+
+/* A negative has no promotion: the index names the digest of its paper, which holds the scope. */
+static int fill_negative(const ht_store *s, const ht_index_entry *x, ht_route_entry *t, ht_err *e)
+{
+    const char *text, *path = ht_arena_printf(s->a, "bundles/%s/negative.json", x->bundle_id);
+    uint64_t n;
+    ht_json *doc;
+    ht_buf b;
+    if (!path) return HT_FAIL(e, HT_ENOMEM, "routes: no memory");
+    t->checks = HT_R_BAD_DIGEST;
+    if (ht_read_under(s->a, s->dir, path, HT_STORE_FILE, &text, &n, NULL) ||
+        !digest_is(text, n, x->promotion_sha) ||
+        ht_json_parse(s->a, text, n, HT_JSON_CANON, path, &doc, NULL) ||
+        ht_schema_check(doc, negative_fields, "hetero/negative/1", path, NULL))
+        return 0;
+    const ht_json *row = find_by(ht_json_get(doc, "entries"), "scopeSha256", x->scope_sha);
+    if (!row) return 0;
+    ht_buf_init(&b, 1 << 16);
+    if (ht_json_write(ht_json_get(row, "scope"), HT_JSON_CANON, &b, NULL) == 0 &&
+        digest_is(b.p, b.n, x->scope_sha) && ht_scope_parse(s->a, b.p, b.n, &t->scope, NULL) == 0)
+        t->checks = HT_R_OK;
+    ht_buf_done(&b);
+    return 0;
+}
+
 int ht_store_routes(const ht_store *s, const char *state_sha, ht_route_entry **entries, size_t *n,
                     ht_route_edge **edges, size_t *n_edges, ht_err *e)
 {
@@ -136,10 +184,15 @@ int ht_store_routes(const ht_store *s, const char *state_sha, ht_route_entry **e
         ht_route_entry *t = &l.entry[l.n];
         memcpy(t->scope_sha, x->scope_sha, HT_SHA256_HEX);
         memcpy(t->bundle_id, x->bundle_id, HT_SHA256_HEX);
-        t->state = x->state;
+        t->state = is_marked(s, x->bundle_id) ? HT_ST_QUARANTINED : x->state;
         t->tombstoned = ht_index_tomb(&s->index, x->bundle_id) != NULL;
         for (size_t k = 0; k < x->n_amendments; k++)
             t->amended |= strcmp(x->amendment[k], state_sha) == 0;
+        if (x->state == HT_ST_NEGATIVE) {
+            HT_TRY(fill_negative(s, x, t, e));
+            l.n++;
+            continue;
+        }
         int why = check_papers(s, x, &predicate);
         if (predicate) HT_TRY(fill(&l, x, predicate, why == HT_R_OK, t, e));
         if (why != HT_R_OK) t->checks = (uint8_t)why;

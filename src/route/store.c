@@ -1,5 +1,7 @@
 /* store.c - opening a store and changing its index; loading rows for the planner is routes.c. */
 #include "route/store.h"
+#include "core/path.h"
+#include "evid/schema.h"
 #include "route/files.h"
 #include <errno.h>
 #include <stdio.h>
@@ -18,23 +20,12 @@ bool route__exists(const char *dir, const char *path)
     return n > 0 && (size_t)n < sizeof full && lstat(full, &st) == 0;
 }
 
-int route__make_dirs(char *full, ht_err *e)
-{
-    for (char *p = full + 1; (p = strchr(p, '/')); p++) {
-        *p = 0;
-        int rc = mkdir(full, 0755), why = errno;
-        if (rc != 0 && why != EEXIST) return HT_FAIL(e, HT_EIO, "%s: %s", full, strerror(why));
-        *p = '/';
-    }
-    return 0;
-}
-
 int route__put(const char *dir, const char *path, const void *data, size_t n, ht_err *e)
 {
     char full[4096], part[4200];
     int k = snprintf(full, sizeof full, "%s/%s", dir, path);
     if (k < 0 || (size_t)k >= sizeof full) return HT_FAIL(e, HT_EARG, "path %s is too long", dir);
-    HT_TRY(route__make_dirs(full, e));
+    HT_TRY(ht_path_make_parents(full, 0755, e));
     snprintf(part, sizeof part, "%s.%ld", full, (long)getpid());
     FILE *f = fopen(part, "wxe");
     if (!f) return HT_FAIL(e, HT_EIO, "%s: %s", part, strerror(errno));
@@ -166,6 +157,31 @@ static int copy_index(ht_store *s, size_t more_entries, size_t more_tombs, ht_in
     return 0;
 }
 
+int ht_store_may_nominate(const ht_store *s, const char *scope_sha, ht_err *e)
+{
+    for (size_t i = 0; i < s->index.n_entries; i++) {
+        const ht_index_entry *t = &s->index.entry[i];
+        if (t->state != HT_ST_NEGATIVE || strcmp(t->scope_sha, scope_sha) != 0) continue;
+        return HT_FAIL(e, HT_EGATE,
+                       "NEGATIVE: scope %.16s... failed in bundle %.16s...; another model, binary, "
+                       "machine or setting is another scope, the same one is not measured again",
+                       scope_sha, t->bundle_id);
+    }
+    return 0;
+}
+
+/* The newest evidence says that this scope is worse: what was promoted for it is set aside. */
+static int set_aside(ht_index *next, const char *scope_sha, ht_err *e)
+{
+    for (size_t i = 0; i < next->n_entries; i++) {
+        ht_index_entry *t = &next->entry[i];
+        if (strcmp(t->scope_sha, scope_sha) != 0 || t->state != HT_ST_PROMOTED) continue;
+        HT_TRY(ht_index_entry_sha256(t, t->prev, e));
+        t->state = HT_ST_QUARANTINED;
+    }
+    return 0;
+}
+
 int route__admit(ht_store *s, const ht_index_entry *add, size_t n, const ht_key *const *keys,
                  size_t n_keys, ht_err *e)
 {
@@ -173,9 +189,14 @@ int route__admit(ht_store *s, const ht_index_entry *add, size_t n, const ht_key 
     HT_TRY(copy_index(s, n, 0, &next, e));
     for (size_t i = 0; i < n; i++) {
         size_t k = 0;
+        if (add[i].state == HT_ST_NEGATIVE) HT_TRY(set_aside(&next, add[i].scope_sha, e));
+        else HT_TRY(ht_store_may_nominate(s, add[i].scope_sha, e));
         while (k < next.n_entries && (strcmp(next.entry[k].scope_sha, add[i].scope_sha) != 0 ||
                                       strcmp(next.entry[k].bundle_id, add[i].bundle_id) != 0))
             k++;
+        if (k < next.n_entries && next.entry[k].state == HT_ST_NEGATIVE &&
+            add[i].state == HT_ST_NEGATIVE)
+            continue; /* it stands there already */
         if (k < next.n_entries && next.entry[k].state == HT_ST_PROMOTED)
             return HT_FAIL(e, HT_EGATE, "this bundle is promoted already");
         if (k < next.n_entries)
@@ -238,4 +259,27 @@ int ht_store_renew(ht_store *s, const ht_key *const *keys, size_t n_keys, ht_err
     ht_index next;
     HT_TRY(copy_index(s, 0, 0, &next, e));
     return publish(s, &next, keys, n_keys, e);
+}
+
+int ht_store_mark(const ht_store *s, const char *bundle_id, const char *why, int64_t now, ht_err *e)
+{
+    char path[128], utc[21];
+    ht_buf b;
+    ht_jw w;
+    if (!ht_is_sha256(bundle_id, strlen(bundle_id)))
+        return HT_FAIL(e, HT_EARG, "quarantine: '%.70s' is no bundle id", bundle_id);
+    (void)snprintf(path, sizeof path, "quarantine/%s.json", bundle_id);
+    ht_utc_format(now, utc);
+    ht_buf_init(&b, 1 << 12);
+    ht_jw_init(&w, &b, HT_JSON_CANON);
+    ht_jw_obj(&w);
+    ht_jw_kstr(&w, "bundleId", bundle_id);
+    ht_jw_kstr(&w, "reason", why);
+    ht_jw_kstr(&w, "schema", "hetero/quarantine/1");
+    ht_jw_kstr(&w, "utc", utc);
+    ht_jw_end(&w, '}');
+    int rc = ht_buf_ok(&b, "quarantine", e);
+    if (!rc) rc = route__put(s->dir, path, b.p, b.n, e);
+    ht_buf_done(&b);
+    return rc;
 }

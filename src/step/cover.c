@@ -2,9 +2,11 @@
  * last. Operands are fixed registers and stages form a line, so the choice of fusions is a shortest
  * path over n+1 nodes instead of a subgraph match; costs are assumed to add. */
 #include "core/arena.h"
+#include "core/hash.h"
 #include "step/step.h"
 
 #include <math.h>
+#include <string.h>
 
 /* An unmeasured span is priced from its floor on a nominal machine. The constants only set the
  * exchange rate between bytes, operations and dispatches; the price orders covers and is never
@@ -98,4 +100,20 @@ size_t ht_cover(const ht_backend *be, const ht_dev *dev, const ht_model *m, cons
     }
     ht_mem_free(best);
     return n_cuts;
+}
+
+uint64_t ht_exec_id(const ht_cut *c)
+{
+    const uint64_t h = ht_hash64(c->span->name, strlen(c->span->name));
+    const uint64_t id = ht_exec_add(h, (uint64_t)c->at << 32 | c->n);
+    return id ? id : 1;
+}
+
+/* The SplitMix64 finaliser, after an addition that makes the order count. */
+uint64_t ht_exec_add(uint64_t fold, uint64_t id)
+{
+    uint64_t z = fold * 0x9e3779b97f4a7c15u + id + 1;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
 }

@@ -75,6 +75,9 @@ typedef struct {                       /* of a plan's last finished run; the sou
     uint64_t ns, bytes, flops;         /* wall time; least traffic and work of what was run       */
     uint32_t dispatches, barriers;
     uint64_t host_copy_bytes, device_copy_bytes;
+    /* Proof of what ran, written where it runs: the engine's name in its own words, how many cuts
+     * were launched, and ht_exec_add() folded over them in their order. NULL: it does not say. */
+    const char *executed; uint32_t exec_cuts; uint64_t exec;
 } ht_run_stats;
 
 typedef struct {                       /* bytes of memory                                       */
@@ -139,6 +142,10 @@ void ht_stage_text(const ht_stage *, char out[80]);
 /* Identity of a cover (part of every claim of equality): SHA-256, hex, over its stages and
  * spans. */
 int ht_cover_hash(const ht_stage *, const ht_cut *, size_t n_cuts, char hex[65], ht_err *);
+/* Which span of which stages: what an engine folds when it launches a cut, never 0; and the fold,
+ * from 0. Equal folds mean equal cuts in an equal order, as far as 64 bits go. */
+uint64_t ht_exec_id(const ht_cut *);
+uint64_t ht_exec_add(uint64_t fold, uint64_t id);
 /* ---- what engines on host memory share (host.c) ---- */
 /* Members of ht_backend for pools in memory that the host addresses; the device is not looked
  * at. */

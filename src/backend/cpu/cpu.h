@@ -49,7 +49,10 @@ struct ht_dev {
 
 typedef struct cpu_run cpu_run;      /* a thread's view of a run                                  */
 typedef void (*cpu_fn)(cpu_run *, const ht_stage *);
-typedef struct { cpu_fn fn; ht_stage stage; bool picked; } cpu_op;
+typedef struct {
+    cpu_fn fn; ht_stage stage; bool picked;
+    uint64_t exec;                   /* of the cut that this is the first operation of, else 0    */
+} cpu_op;
 typedef struct {                     /* scratch of one thread                                     */
     float *in, *z[CPU_FORMS]; int8_t *q; float *d; int32_t *sum;  /* prepared inputs of CPU_BLOCK
                                         tokens; z: of forms BYTES and NIBBLES                     */

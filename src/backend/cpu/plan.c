@@ -170,6 +170,7 @@ static int encode_cuts(ht_plan *p, const ht_stage *tape, const ht_cut *cut, size
         if (last && at->kind == HT_PICK) break;
         const size_t first = p->n_ops;
         HT_TRY(cut[i].span->encode(p, at, cut[i].n, e));
+        if (p->n_ops > first) p->op[first].exec = ht_exec_id(&cut[i]);
         if (last) break;
     }
     return 0;

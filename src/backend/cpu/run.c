@@ -55,6 +55,10 @@ static void rank_main(void *arg, int rank, int size)
         r.picked = op->picked;
         r.rows = op->picked ? p->batch->n_want : p->batch->rows;
         if (!cpu__cancelled(&r)) op->fn(&r, &op->stage);
+        if (rank == 0 && op->exec) {
+            p->stats.exec = ht_exec_add(p->stats.exec, op->exec);
+            p->stats.exec_cuts++;
+        }
         uint64_t done = rank ? 0 : ht_now_ns();
         if (i + 1 < p->n_ops) ht_team_barrier(p->dev->team);
         if (!rank) since = charge(p->dev, op->stage.kind, since, done);
@@ -66,6 +70,7 @@ int cpu__run(ht_plan *p, const ht_batch *b, ht_err *e)
     HT_TRY(ht_batch_check(p->m, p->kv, &p->b, p->n_ops ? &p->op[0].stage : NULL, b, 0, e));
     uint64_t t0 = ht_now_ns();
     memset(&p->stats, 0, sizeof p->stats);
+    p->stats.executed = "cpu";
     p->batch = b;
     cpu__kv_todo(p);
     ht_team_run(p->dev->team, rank_main, p);

@@ -134,6 +134,7 @@ static int encode_cuts(ht_plan *p, const ht_stage *tape, const ht_cut *cut, size
         /* Nobody wants a row: the step ends when all keys and values are cached. */
         if (at->kind == HT_PICK && p->b.want == 0) break;
         HT_TRY(cut[i].span->encode(p, at, cut[i].n, e));
+        p->step[p->n_steps - 1].exec = ht_exec_id(&cut[i]);
     }
     return 0;
 }
@@ -193,6 +194,7 @@ int ref__run(ht_plan *p, const ht_batch *b, ht_err *e)
     uint64_t t0 = ht_now_ns();
     ht_bucket k = ht_batch_bucket(&p->b, b);
     memset(&p->stats, 0, sizeof p->stats);
+    p->stats.executed = "ref";
     p->batch = b;
     p->rows = b->rows;
     p->picked = false;
@@ -208,6 +210,8 @@ int ref__run(ht_plan *p, const ht_batch *b, ht_err *e)
         p->stats.bytes += bytes;
         p->stats.flops += flops;
         p->stats.dispatches++;
+        p->stats.exec_cuts++;
+        p->stats.exec = ht_exec_add(p->stats.exec, p->step[i].exec);
     }
     /* The cancel is used up here and not cleared at the start: one that came just before run()
      * counts. */

@@ -19,7 +19,7 @@ struct ht_dev {
 };
 
 typedef void (*ref__fn)(ht_plan *, const ht_stage *);
-typedef struct { ref__fn fn; ht_stage stage; } ref__step;
+typedef struct { ref__fn fn; ht_stage stage; uint64_t exec; } ref__step;
 
 struct ht_plan {
     const ht_model *m;

@@ -28,6 +28,7 @@ typedef struct fx {
     const char *guards;         /* NULL: all clear                                             */
     const char *policy;         /* NULL: the fixture policy                                    */
     const char *machine;        /* NULL: the fixture's                                         */
+    const char *assets;         /* document of the libraries; NULL: none are mapped            */
     const char *backend;        /* of the candidate; NULL: "cpu;threads=2"                      */
     const char *model_sha, *tok_sha, *tmpl_sha, *binary_sha, *instance,
         *os;           /* NULL: made up      */
@@ -178,7 +179,8 @@ static inline void fx_design(fx *f, const char *prompts_sha, const char *policy_
     const char *r = strstr(m, "\"reject\":") + 9, *end = strstr(r, ",\"schema\"");
     const char *cls = fx_sha(f, r, (size_t)(end - r));
     const char *assets =
-        fx_text(f, "subject/assets.json", "{\"files\":[],\"schema\":\"hetero/assets/1\"}");
+        fx_text(f, "subject/assets.json",
+                fx_or(f->assets, "{\"files\":[],\"schema\":\"hetero/assets/1\"}"));
     char *cells = fx_fmt(f, "%s", ""), *order = cells;
     uint32_t n_null = f->null_pairs / 2, n_blocks = n_null + f->pairs / 2;
     for (uint32_t c = 0; c < f->cells; c++) {

@@ -214,6 +214,86 @@ T_CASE(store, quarantine)
     end(&w);
 }
 
+/* A failed cell is terminal for its hashes: in the index, seen by the planner, and refused again;
+ * what was inconclusive leaves no trace (evidence.md 7.5, 7.11). */
+T_CASE(store, negatives_block)
+{
+    world w;
+    ht_store s;
+    ht_err e = {0};
+    ht_route_entry *t;
+    char slow[HT_SHA256_HEX];
+    begin(&w);
+    const char *good = w.bundle;
+    T_OK(promote(&w, (int[]){2, 3, 4}, 3, &e), e);
+    fx again;
+    fx_init(&again); /* the same scopes, measured once more, and slower */
+    again.gain_ppm = 900000;
+    fx_build(&again);
+    w.bundle = fx_fmt(&w.f, "%s/slow", t_tmp());
+    fx_seal(&again, w.bundle, slow);
+    T_ERR(promote(&w, (int[]){2, 3}, 2, &e), HT_EGATE, e, "NOT_QUALIFIED"); /* no index key */
+    T_EQ_INT(rows(&w, &t), 2);
+    T_ERR(promote(&w, (int[]){4}, 1, &e), HT_EGATE, e, "NOT_QUALIFIED");
+    T_EQ_INT(rows(&w, &t), 4);
+    for (int i = 0; i < 4; i++) {
+        const bool old = strcmp(t[i].bundle_id, w.id) == 0;
+        T_EQ_INT(t[i].state, old ? HT_ST_QUARANTINED : HT_ST_NEGATIVE);
+        T_EQ_STR(ht_reason_name(t[i].checks), "OK");
+        T_EQ_STR(t[i].scope.backend, "cpu;threads=2");
+    }
+    T_OK(open_at(&w, &s, FX_NOW, &e), e);
+    T_ERR(ht_store_may_nominate(&s, t[0].scope_sha, &e), HT_EGATE, e, "NEGATIVE");
+    T_OK(ht_store_may_nominate(&s, FX_SHA("9"), &e), e);
+    T_ERR(promote(&w, (int[]){4}, 1, &e), HT_EGATE, e, "NOT_QUALIFIED"); /* it stands there */
+    T_EQ_INT(rows(&w, &t), 4);
+    fx third;
+    fx_init(&third); /* a new bundle with a good verdict for the same scopes */
+    third.seed = 77;
+    fx_build(&third);
+    w.bundle = fx_fmt(&w.f, "%s/third", t_tmp());
+    fx_seal(&third, w.bundle, slow);
+    T_ERR(promote(&w, (int[]){2, 3, 4}, 3, &e), HT_EGATE, e, "NEGATIVE");
+    const char *paper = fx_fmt(&w.f, "%s/bundles/%s/negative.json", w.store, t[0].bundle_id);
+    for (int i = 0; i < 4; i++) /* the paper behind a negative edited: it is not believed */
+        if (t[i].state == HT_ST_NEGATIVE)
+            paper = fx_fmt(&w.f, "%s/bundles/%s/negative.json", w.store, t[i].bundle_id);
+    size_t n;
+    char *text = t_slurp(paper, &n);
+    text[n / 2] ^= 1;
+    t_spit(paper, text, n);
+    T_EQ_INT(rows(&w, &t), 4);
+    unsigned bad = 0;
+    for (int i = 0; i < 4; i++) bad += t[i].checks == HT_R_BAD_DIGEST;
+    T_EQ_INT(bad, 2);
+    free(text);
+    w.bundle = good;
+    fx_done(&again);
+    fx_done(&third);
+    end(&w);
+}
+
+/* Set aside without a key: it only takes away, and only that bundle. */
+T_CASE(store, mark)
+{
+    world w;
+    ht_store s;
+    ht_err e = {0};
+    ht_route_entry *t;
+    begin(&w);
+    T_OK(promote(&w, (int[]){2, 3, 4}, 3, &e), e);
+    T_OK(open_at(&w, &s, FX_NOW, &e), e);
+    T_ERR(ht_store_mark(&s, "../../x", "routeMismatch", FX_NOW, &e), HT_EARG, e, "no bundle id");
+    T_OK(ht_store_mark(&s, FX_SHA("9"), "routeMismatch", FX_NOW, &e), e);
+    T_EQ_INT(rows(&w, &t), 2);
+    T_EQ_INT(t[0].state, HT_ST_PROMOTED);
+    T_OK(ht_store_mark(&s, w.id, "routeMismatch", FX_NOW, &e), e);
+    T_EQ_INT(rows(&w, &t), 2);
+    T_EQ_INT(t[0].state, HT_ST_QUARANTINED);
+    T_EQ_INT(t[1].state, HT_ST_QUARANTINED);
+    end(&w);
+}
+
 static ht_index index_of(uint64_t version)
 {
     return (ht_index){.version = version,
