@@ -1,0 +1,214 @@
+"""From a measurement to a route and back, from outside: two covers of tale-9m qualified under a fixture
+policy on this very machine, promoted by two keys, taken by hetero run, receipts chained and signed,
+verified by both verifiers, damaged and refused. The policy admits any speed and any load: it is marked
+as a fixture and unusable where the store's policy is another one."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
+from bundle import POLICY, V
+from e2e import ROOT, TALE, check, doc, end, err, run, tmp
+
+TOOL = os.path.join(ROOT, 'tools', 'verify_bundle.py')
+HOLD = tmp()
+TOP = HOLD.name
+ENV = {'XDG_STATE_HOME': os.path.join(TOP, 'state'), 'XDG_DATA_HOME': os.path.join(TOP, 'data'),
+       'XDG_CACHE_HOME': os.path.join(TOP, 'cache')}
+STORE = os.path.join(TOP, 'store')
+BUCKETS = 'p32,d32'
+TEXT = 'Once upon a time there was a small fox.'
+
+
+def key(name):
+    return os.path.join(TOP, name + '.pem')
+
+
+def loose():
+    """Any speed, any load, any tail: what is left are the formats, the digests and the chain."""
+    return dict(POLICY, id='fixture-route',
+                design=dict(POLICY['design'], nullRun={'maxHalfWidthPpm': 1000000, 'pairs': 8}),
+                guards=dict(POLICY['guards'], maxForeignCpuPpm=1000000, maxPsiPpm=1000000, maxStealPpm=1000000,
+                            required=['acOnline']),
+                mayNotApply=['tail', 'coverage', 'quality', 'nullRun', 'sign'],
+                perf=dict(POLICY['perf'], minLowerRatioPpm=1, mode='NON_INFERIOR', signTest=False),
+                plan={'minGainPpm': 1},
+                tail=dict(POLICY['tail'], sloRefPpm=100000000))
+
+
+def corpus():
+    path = os.path.join(TOP, 'corpus.jsonl')
+    with open(path, 'w') as f:
+        for i in range(8):
+            f.write(json.dumps({'prompt': 'Tell me about animal number %d.' % i,
+                                'response': 'It was a small animal that lived in wood %d and ate %d nuts.' % (i, i + 2)})
+                    + '\n')
+    return path
+
+
+def make_store():
+    for name in ('p1', 'p2', 'index'):
+        check(run('keys', 'new', key(name), env=ENV).returncode == 0, 'key ' + name)
+    bench = os.path.join(TOP, 'state', 'hetero', 'bench.pem')
+    os.makedirs(os.path.dirname(bench))
+    check(run('keys', 'new', bench, env=ENV).returncode == 0, 'bench key')
+    policy = os.path.join(TOP, 'policy.json')
+    open(policy, 'wb').write(V.canon(loose()))
+    r = run('keys', 'init', '--store', STORE, '--policy', policy, '--grant', 'bench=' + bench, '--grant',
+            'promote=' + key('p1'), '--grant', 'promote=' + key('p2'), '--grant', 'index=' + key('index'), env=ENV)
+    check(r.returncode == 0, 'store', err(r))
+    check(os.path.exists(os.path.join(TOP, 'state', 'hetero', 'receipt.pem')), 'a receipt key is made')
+    return policy
+
+
+def qualify(policy, candidate, buckets=BUCKETS):
+    out = os.path.join(TOP, 'evidence')
+    r = run('qualify', buckets, TALE, '--candidate', candidate, '--policy', policy, '-f', corpus(), '--json', '-o', out,
+            env=ENV, timeout=1200)
+    d = json.loads(r.stdout) if r.stdout else {}
+    check(r.returncode == 0, 'qualify ' + candidate, '%d: %s %s' % (r.returncode, err(r)[-300:], str(d)[-400:]))
+    check(d.get('verdict', {}).get('class') == 'QUALIFIED', 'verdict of ' + candidate, d.get('verdict'))
+    check(d.get('verdict', {}).get('productionEligible') is False, candidate + ': a fixture is no production')
+    return d.get('bundle', '')
+
+
+def both_verifiers(bundle, want, what):
+    trust = os.path.join(STORE, 'trust.json')
+    r = run('verify', bundle, '--trust', trust, '--json', env=ENV)
+    p = subprocess.run([sys.executable, TOOL, bundle, '--trust', trust], stdout=subprocess.PIPE)
+    check((r.returncode == 0) == want and (p.returncode == 0) == want, what,
+          'C: %d %s; Python: %d %s' % (r.returncode, r.stdout[-200:], p.returncode, p.stdout[-200:]))
+
+
+def promote(bundle):
+    r = run('promote', bundle, '--store', STORE, '--key', key('p1'), '--key', key('index'), env=ENV)
+    check(r.returncode == 6 and 'PENDING_SIGNATURE' in err(r), 'one promoter is not enough', err(r))
+    r = run('promote', bundle, '--store', STORE, '--key', key('p2'), '--key', key('index'), '--json', env=ENV)
+    check(r.returncode == 0, 'promoted', err(r))
+
+
+def generate(*more):
+    d = doc('run', TALE, '-p', TEXT, '-n', '8', '--temp', '0', '--ignore-eos', '--json', '--store', STORE, *more, env=ENV)
+    return d or {'receipt': {'phases': [{}, {}]}, 'ids': None}
+
+
+def decisions(d):
+    return [(p.get('decision'), p.get('reason')) for p in d['receipt']['phases']]
+
+
+def receipts():
+    r = run('receipts', '--store', STORE, '--json', env=ENV)
+    return r.returncode, json.loads(r.stdout) if r.stdout else {}
+
+
+def routes(policy):
+    plain = generate()
+    check(decisions(plain) == [('reference', 'NO_EVIDENCE')] * 2, 'nothing is admitted yet', decisions(plain))
+    bundles = [qualify(policy, 'cover=plain'), qualify(policy, 'cover=plain,ubatch=16')]
+    for b in bundles:
+        both_verifiers(b, True, 'both verifiers accept ' + os.path.basename(b)[:12])
+        promote(b)
+    rows = (doc('routes', '--store', STORE, '--json', env=ENV) or {}).get('routes', [])
+    check(len(rows) == 4 and all(x['check'] == 'OK' for x in rows), 'four routes', rows)
+    plan = doc('explain', TALE, '--route', '-p', '12', '-n', '8', '--store', STORE, '--json', env=ENV) or {}
+    check([p['decision'] for p in plan.get('phases', [])] == ['promoted'] * 2, 'explain --route: taken', plan)
+    why = sorted(c.get('rejected', c.get('taken')) for c in plan.get('considered', []))
+    check(why == ['COSTLIER', 'COSTLIER', 'OK', 'OK'], 'explain --route: the others', why)
+    routed = generate()
+    check(decisions(routed) == [('promoted', 'OK')] * 2, 'the route is taken', decisions(routed))
+    check(routed['ids'] == plain['ids'], 'another cover, the same tokens', (routed['ids'], plain['ids']))
+    ids = {os.path.basename(b) for b in bundles}
+    for p in routed['receipt']['phases']:
+        check(p.get('bundleId') in ids and p['planned'] == p['executed'] == 'cpu', 'bundle and engine', p)
+        check(len(p['execProofSha256']) == 64 and p['hostCopyBytes'] == 0, 'proof, no copies', p)
+    long = generate('-n', '40')
+    check(decisions(long)[1] == ('reference', 'BUCKET'), 'more new tokens than measured', decisions(long))
+    return bundles
+
+
+def log():
+    code, d = receipts()
+    check(code == 0 and d['faults'] == 0 and d['lines'] == d['lastSeq'] == d['signedSeq'] and d['lines'] >= 3, 'log', d)
+    check(d['signaturesJudged'] is True, 'judged by the store', d)
+    one = doc('receipts', str(d['lastSeq']), '--store', STORE, '--json', env=ENV) or {}
+    check(one.get('seq') == d['lastSeq'] and len(one.get('requestSha256', '')) == 64, 'one receipt', one.get('seq'))
+    check(TEXT not in json.dumps(one), 'a receipt holds no text')
+    path = os.path.join(STORE, 'receipts', 'log.jsonl')
+    whole = open(path, 'rb').read()
+    lines = whole.splitlines(True)
+    bad = {'CHAIN': whole.replace(b'"nOut":8', b'"nOut":9', 1), 'GAP': b''.join(lines[:1] + lines[2:]),
+           'REPLAY': b''.join(lines[:2] + lines[1:]), 'TRUNCATED': b''.join(lines[:-1]), 'TORN': whole[:-1],
+           'BAD_LINE': whole.replace(b'{', b'[', 1)}
+    for fault, text in sorted(bad.items()):
+        open(path, 'wb').write(text)
+        code, d = receipts()
+        check(code == 6 and fault in [f['fault'] for f in d['found']], 'receipts: ' + fault, d.get('found'))
+    open(path, 'wb').write(b''.join(lines[:-1]))
+    r = run('run', TALE, '-p', TEXT, '-n', '2', '--store', STORE, env=ENV)
+    check(r.returncode == 6 and 'TRUNCATED' in err(r), 'nothing is added to a log that was cut', err(r))
+    open(path, 'wb').write(whole)
+    check(receipts()[0] == 0, 'whole again')
+
+
+def damage(bundles):
+    """Every kind of file of a real bundle, then the store's papers."""
+    for name in ('samples.jsonl', 'journal.jsonl', 'verdict.json', 'costmap.json', 'design.json', 'statement.dsse.json',
+                 'machine/before.json', 'subject/modelpack.json', 'analysis/stats.json', 'policy.json'):
+        full = os.path.join(bundles[0], name)
+        data = open(full, 'rb').read()
+        open(full, 'wb').write(data[:len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1:])
+        both_verifiers(bundles[0], False, 'both refuse an edited ' + name)
+        open(full, 'wb').write(data)
+    both_verifiers(bundles[0], True, 'whole again')
+    for b in bundles:
+        full = os.path.join(STORE, 'bundles', os.path.basename(b), 'costmap.json')
+        data = open(full, 'rb').read()
+        open(full, 'wb').write(data.replace(b'"p50Ucb":', b'"p50Ucb":1', 1))
+    d = generate()
+    check(decisions(d) == [('reference', 'BAD_DIGEST')] * 2, 'an edited cost map routes nothing', decisions(d))
+    check({c['rejected'] for c in d['receipt']['considered']} == {'BAD_DIGEST'}, 'considered', d['receipt']['considered'])
+    check([p['referenceQualified'] for p in d['receipt']['phases']] == ['PASSED'] * 2, 'a reference that was checked')
+
+
+def other_policy(bundle):
+    """The same bundle where the default policy is in force."""
+    other = os.path.join(TOP, 'strict')
+    shutil.copytree(STORE, other)
+    os.remove(os.path.join(other, 'policy.json'))
+    r = run('promote', bundle, '--store', other, '--key', key('p1'), '--key', key('p2'), '--key', key('index'), env=ENV)
+    check(r.returncode == 6 and 'OTHER_POLICY' in err(r), 'a fixture is unusable in production', err(r))
+
+
+def no_admission():
+    """The default policy on this host: refused whenever a required guard is not known or red, by its name."""
+    findings = (doc('doctor', '--json', env=ENV) or {}).get('findings', [])
+    blind = any('is not known here' in f['what'] for f in findings)
+    out = os.path.join(TOP, 'default')
+    r = run('qualify', 'd32', TALE, '--candidate', 'threads=1', '--json', '-o', out, env=ENV, timeout=1200)
+    d = json.loads(r.stdout) if r.stdout else {}
+    folder = d.get('bundle', '')
+    if not check(os.path.isdir(folder), 'bundle under the default policy', err(r)[-300:]):
+        return
+    required = set(json.load(open(os.path.join(folder, 'policy.json')))['guards']['required'])
+    unknown = set()
+    for line in open(os.path.join(folder, 'samples.jsonl')):
+        guards = json.loads(line)['guards']
+        unknown |= {k for k in required if isinstance(guards[k], dict)}
+    if blind:
+        check(r.returncode == 6 and d['verdict']['class'] == 'NOT_ADMISSIBLE_ENV', 'NOT_ADMISSIBLE_ENV', d.get('verdict'))
+        check(unknown, 'the guards that are missing: %s' % sorted(unknown))
+        if not os.path.exists('/sys/devices/system/cpu/cpu0/cpufreq'):
+            check('clocksSteady' in unknown, 'clocksSteady is one of them', sorted(unknown))
+    else:
+        check(d['verdict']['class'] != 'NOT_ADMISSIBLE_ENV' or unknown, 'class without blind guards', d.get('verdict'))
+
+
+POLICY_PATH = make_store()
+made = routes(POLICY_PATH)
+log()
+damage(made)
+other_policy(made[0])
+no_admission()
+end()
