@@ -160,6 +160,9 @@ enum MHD_Result serve__http_queue(serve__conn *c)
     struct MHD_Response *r = response(c);
     enum MHD_Result ok = MHD_NO;
     if (!r) return MHD_NO;
+    /* A response has a lock of libmicrohttpd's, which read_out is called under: ours is never held
+     * when that one is taken. Nobody else queues, and what is read here is settled. */
+    pthread_mutex_unlock(&c->mu);
     ok = MHD_add_response_header(r, "Content-Type", c->type);
     for (size_t i = 0; i < c->n_headers && ok == MHD_YES; i++)
         ok = MHD_add_response_header(r, c->name[i], c->value[i]);
@@ -170,7 +173,8 @@ enum MHD_Result serve__http_queue(serve__conn *c)
     /* What was not read of a body would be taken for the next request. */
     if (c->headers_only) (void)MHD_add_response_header(r, "Connection", "close");
     if (ok == MHD_YES) ok = MHD_queue_response(c->mc, c->status, r);
-    c->queued = ok == MHD_YES;
     MHD_destroy_response(r);
+    pthread_mutex_lock(&c->mu);
+    c->queued = ok == MHD_YES;
     return ok;
 }
