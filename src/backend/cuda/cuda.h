@@ -78,6 +78,7 @@ struct ht_plan {
     ht_arena *arena;
     ht_stage *stage; size_t n_stages;    /* of the tape's part, for counters                      */
     cuda_op *op; size_t n_ops, cap_ops;
+    uint64_t exec_fold; uint32_t exec_cuts; /* ht_exec_add() over the cuts, for receipts          */
 
     cuda_ptr memory;                     /* one allocation; the pointers below lie in it          */
     uint64_t bytes, used;

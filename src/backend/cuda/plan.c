@@ -159,6 +159,8 @@ static int encode_cuts(ht_plan *p, const ht_stage *tape, const ht_cut *cut, size
         /* Nobody wants a row: the step ends when all keys and values are cached. */
         if (p->b.want == 0 && (at->kind == HT_PICK || at->kind == HT_HEAD)) break;
         HT_TRY(cut[i].span->encode(p, at, cut[i].n, e));
+        p->exec_fold = ht_exec_add(p->exec_fold, ht_exec_id(&cut[i]));
+        p->exec_cuts++;
         for (uint32_t k = 0; k < cut[i].n; k++) p->stage[p->n_stages++] = at[k];
     }
     if (p->b.steps > 1 && !(p->sampled && p->embedded))

@@ -124,6 +124,10 @@ static void count(ht_plan *p, const ht_batch *b)
             p->stats.flops += flops;
         }
     }
+    /* One launch holds the kernels of all cuts, in their order. */
+    p->stats.executed = "cuda";
+    p->stats.exec_cuts = p->exec_cuts;
+    p->stats.exec = p->exec_fold;
     p->stats.dispatches = p->mega ? 1 : (uint32_t)p->n_ops * steps_of(p);
 }
 

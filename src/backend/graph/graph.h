@@ -106,6 +106,7 @@ struct ht_plan {
     atomic_int cancel;
     uint64_t t0;
     ht_run_stats stats;
+    uint64_t exec_id;                /* of its one cut                                            */
 };
 int graph__plan(ht_plan **, ht_dev *, ht_kv *, const ht_stage *, const ht_cut *, size_t n_cuts,
                 const ht_bucket *, ht_err *);

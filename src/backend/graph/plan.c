@@ -273,6 +273,7 @@ int graph__plan(ht_plan **out, ht_dev *dev, ht_kv *kv, const ht_stage *tape, con
     *p = (ht_plan){.dev = dev, .m = dev->model, .kv = kv, .b = *b};
     p->at = tape + cut->at;
     p->n = cut->n;
+    p->exec_id = ht_exec_id(cut);
     p->part = (graph_part){.dev = dev, .at = p->at, .n = p->n, .b = *b};
     int rc = ht_arena_new(&p->arena, 0, e);
     if (!rc) rc = take_memory(p, e);

@@ -120,6 +120,9 @@ static void count(ht_plan *p, const ht_batch *b)
         p->stats.flops += flops;
     }
     p->stats.dispatches = 1;
+    p->stats.executed = "graph";
+    p->stats.exec_cuts = 1;
+    p->stats.exec = ht_exec_add(0, p->exec_id);
 }
 
 int graph__run(ht_plan *p, const ht_batch *b, ht_err *e)
