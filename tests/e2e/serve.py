@@ -561,7 +561,7 @@ def priorities():
 def life_cycle():
     s = Server(ctx=8192)
     out = []
-    t = threading.Thread(target=lambda: out.append(s.sse('/v1/chat/completions', chat(max_tokens=200, ignore_eos=True))))
+    t = threading.Thread(target=lambda: out.append(s.sse('/v1/chat/completions', chat(max_tokens=2500, ignore_eos=True))))
     t.start()
     time.sleep(0.4)
     s.p.send_signal(signal.SIGTERM)
