@@ -399,7 +399,7 @@ typedef struct ht_receipts_params {
 HT_MUST_USE int ht_receipts_open(ht_receipts **, const ht_receipts_params *, ht_err *);
 /* Append the receipt of the session's last call, also of one that failed. request_sha256 and
  * stream_sha256: 64 hex digits of what came in and went out, as the caller saw the bytes; NULL: not
- * known. *seq (NULL allowed): its number; *json (NULL allowed): the line as it stands in the log. */
+ * known. *seq (NULL allowed): its number; *json (NULL allowed): the line as it stands there. */
 HT_MUST_USE int ht_receipts_add(ht_receipts *, const ht_session *, const char *request_sha256,
                                 const char *stream_sha256, uint64_t *seq, char **json, ht_err *);
 /* The line with this number, whichever process wrote it; HT_EARG when there is none. */

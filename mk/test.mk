@@ -69,7 +69,7 @@ C_SUITE = $(foreach t,$(C_TESTS),$t '$(B)/test/$t') \
 CLIENTS := openai_client anthropic_client ollama_client litellm_client grammar_oracle requests_fuzz page
 CLIENT_SUITE = $(foreach c,$(CLIENTS),clients_$c 'sh tests/clients/run.sh $(abspath $(B)) $c.py')
 E2E_SUITE = $(foreach e,$(E2E),e2e_$(basename $(notdir $e)) '$(PYTHON) $e')
-LINT_SUITE = $(foreach l,deps style symbols opts quarantine,lint_$l 'sh tests/lint/$l.sh $(B)') \
+LINT_SUITE = $(foreach l,deps style symbols opts quarantine attacks,lint_$l 'sh tests/lint/$l.sh $(B)') \
              api_headers 'sh tests/api/headers.sh $(B)' api_install 'sh tests/api/install.sh $(B)'
 SUITE_ENV = HETERO=$(abspath $(B)/hetero) CC='$(CC)' CXX='$(CXX)' LIBS='$(LIBS)' MAKEFLAGS= \
             TEST_TIMEOUT=$(TEST_TIMEOUT) CHECK_SWITCH=$(abspath $(B)/test/check_switch)

@@ -332,7 +332,7 @@ const char *api__act_name(int act);
 /* ---- qualify_ref.c ---- */
 const char *api__ref_name(int state); /* "NOT_CHECKED", "PASSED", "FAILED" */
 /* Look up whether the reference passed before, and otherwise check it now where that is short work:
- * for an engine that routes. Sets ref_state. HT_ENOMEM, HT_ECANCELLED; a check that fails is none. */
+ * for an engine that routes. Sets ref_state. HT_ENOMEM, HT_ECANCELLED; a failed check is none. */
 HT_MUST_USE int api__ref_ensure(ht_engine *, ht_progress_fn, void *user, ht_err *);
 
 /* ---- info.c ---- */

@@ -186,7 +186,8 @@ static int phase_proof(const api__record *r, int phase, char hex[HT_SHA256_HEX],
 static void write_facts(ht_jw *w, const api__plan *p)
 {
     char text[1024];
-    if (!p->plan || !p->be->plan_describe || p->be->plan_describe(p->plan, text, sizeof text)) return;
+    if (!p->plan || !p->be->plan_describe || p->be->plan_describe(p->plan, text, sizeof text))
+        return;
     ht_jw_key(w, "facts");
     ht_jw_raw(w, text, strlen(text));
 }

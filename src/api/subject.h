@@ -1,6 +1,6 @@
-/* subject.h - who an engine is, by digests: what a scope names and a bundle is about. Worked out when
- * somebody asks, once per engine. The one place where modelPackSha256 and the digest of the mapped
- * libraries are made. */
+/* subject.h - who an engine is, by digests: what a scope names and a bundle is about. Worked out
+ * when somebody asks, once per engine. The one place where modelPackSha256 and the digest of the
+ * mapped libraries are made. */
 #ifndef HT_API_SUBJECT_H
 #define HT_API_SUBJECT_H
 #include "api/api.h"
@@ -14,8 +14,8 @@ typedef struct {
 typedef struct api__subject {
     api__digest_of *file;
     size_t n_files; /* of the model, sorted by path */
-    /* model: of the canonical [{bytes,path,sha256}] of the files (evidence.md 2.1); tmpl of "" where
-     * there is no template. */
+    /* model: of the canonical [{bytes,path,sha256}] of the files (evidence.md 2.1); tmpl of ""
+     * where there is no template. */
     char model[HT_SHA256_HEX], tok[HT_SHA256_HEX], tmpl[HT_SHA256_HEX], binary[HT_SHA256_HEX];
 } api__subject;
 /* The digests; hash_all: read every byte again, whatever was remembered of these files. Files are

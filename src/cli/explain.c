@@ -1,5 +1,5 @@
-/* explain.c - hetero explain: the plan of each phase; with --route what the planner would choose for
- * a request, what it costs and why the others are out. */
+/* explain.c - hetero explain: the plan of each phase; with --route what the planner would choose
+ * for a request, what it costs and why the others are out. */
 #include "cli/cli.h"
 
 static int explain(cli__ctx *c, ht_engine *engine, uint32_t n_prompt, uint32_t depth, ht_err *e)

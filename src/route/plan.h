@@ -13,9 +13,9 @@ enum ht_reason {
     HT_R_OTHER_PRECISION, HT_R_OTHER_SAMPLER, HT_R_OTHER_SPEC, HT_R_OTHER_BINARY, HT_R_OTHER_ASSETS,
     HT_R_OTHER_MACHINE, HT_R_OTHER_OS, HT_R_BUCKET, HT_R_BATCH, HT_R_CONTEXT, HT_R_NOT_PROMOTED,
     HT_R_BAD_SIGNATURE, HT_R_BAD_DIGEST, HT_R_OTHER_POLICY, HT_R_EXPIRED, HT_R_TOMBSTONED,
-    HT_R_QUARANTINED, HT_R_STALE, HT_R_GUARD_RED, HT_R_MEMORY, HT_R_NO_EDGE, HT_R_MARGIN, HT_R_COSTLIER,
-    HT_R_NEGATIVE, HT_R_NO_ENGINE, HT_R_NOT_QUALIFIED,
-    HT_R_ROUTE_FAILED,                    /* the route failed before the first token: the second try   */
+    HT_R_QUARANTINED, HT_R_STALE, HT_R_GUARD_RED, HT_R_MEMORY, HT_R_NO_EDGE, HT_R_MARGIN,
+    HT_R_COSTLIER, HT_R_NEGATIVE, HT_R_NO_ENGINE, HT_R_NOT_QUALIFIED,
+    HT_R_ROUTE_FAILED,               /* the route failed before the first token: the second try   */
     HT_REASONS
 };
 const char *ht_reason_name(int reason);                /* "NO_EVIDENCE"                           */
@@ -44,7 +44,7 @@ typedef struct {                     /* one row of the index with its cost-map e
 typedef struct {
     const char *from, *to;
     uint64_t ns_per_token, fixed_ns;
-    const ht_scope *scope;           /* whom it was measured for: model, binary, machine; NULL: any */
+    const ht_scope *scope;           /* for whom: model, binary, machine; NULL: for any            */
 } ht_route_edge;
 typedef struct {
     ht_scope want[HT_PHASES];        /* identity of the request; backend and bucket are not read  */

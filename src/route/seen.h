@@ -1,7 +1,7 @@
-/* seen.h - facts that were once worked out on this machine and are dear to work out again: the digest
- * of a model's file, the qualification of a reference. A text file of lines "KEY VALUE", newest first,
- * in the user's own folders. It is advice to save time: a list that others may write, or that cannot be
- * read, knows nothing; one that cannot be written costs the work again. */
+/* seen.h - facts that were once worked out on this machine and are dear to work out again: the
+ * digest of a model's file, the qualification of a reference. A text file of lines "KEY VALUE",
+ * newest first, in the user's own folders. It is advice to save time: a list that others may write,
+ * or that cannot be read, knows nothing; one that cannot be written costs the work again. */
 #ifndef HT_ROUTE_SEEN_H
 #define HT_ROUTE_SEEN_H
 #include "core/hash.h"

@@ -33,8 +33,8 @@ HT_MUST_USE int ht_store_init(const char *dir, const ht_trust *, const char *pol
  * put the entries into a new index signed by those keys that hold the role index. HT_EGATE: not
  * qualified, other policy, tombstoned; PENDING_SIGNATURE when one key
  * has signed and another must follow (the signature is kept). Cells that failed a gate enter the
- * index as negatives, also when none qualified, by a key with the role index alone. Bundles that are not production
- * eligible are admitted only where the policy in force is a fixture. */
+ * index as negatives, also when none qualified, by a key with the role index alone. Bundles that
+ * are not production eligible are admitted only where the policy in force is a fixture. */
 HT_MUST_USE int ht_store_promote(ht_store *, const char *bundle_dir, const ht_key *const *keys,
                                  size_t n_keys, char id[HT_SHA256_HEX], ht_err *);
 /* Entries of a bundle leave the index and a tombstone comes in. */
@@ -44,8 +44,8 @@ HT_MUST_USE int ht_store_revoke(ht_store *, const char *bundle_id, const char *r
  * edge; one key. */
 HT_MUST_USE int ht_store_demote(ht_store *, const char *bundle_id, int state,
                                 const ht_key *const *keys, size_t n_keys, ht_err *);
-/* May this scope be measured and promoted? HT_EGATE NEGATIVE: it failed before with these very hashes
- * (evidence.md 7.5). */
+/* May this scope be measured and promoted? HT_EGATE NEGATIVE: it failed before with these very
+ * hashes (evidence.md 7.5). */
 HT_MUST_USE int ht_store_may_nominate(const ht_store *, const char *scope_sha, ht_err *);
 /* Set a bundle's routes aside at once and without a key, in a file of the store: it can only take
  * away. The rows of ht_store_routes() are then quarantined; a signed demotion makes it last. why: a

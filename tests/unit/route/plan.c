@@ -375,7 +375,7 @@ T_CASE(plan, loss_under_a_fixture)
     ht_arena_free(r.a);
 }
 
-/* ---- group 45: the same bytes whatever the order, the locale, the time zone, the thread -------- */
+/* ---- group 45: the same bytes whatever the order, the locale, the time zone, the thread ------ */
 
 /* Make entry t one that reason k refuses in the request of any_order. */
 static void spoil(ht_route_entry *t, int k)
@@ -526,7 +526,8 @@ T_CASE_SECONDS(plan, same_bytes_everywhere, 600)
     uint64_t rng = 5;
     make_order_test(&o);
     collect(&o, seen);
-    for (int k = 0; k < HT_R_ROUTE_FAILED; k++) T_CHECK(seen[k], "no answer names %s", ht_reason_name(k));
+    for (int k = 0; k < HT_R_ROUTE_FAILED; k++)
+        T_CHECK(seen[k], "no answer names %s", ht_reason_name(k));
     for (int v = 0; v < O_VARIANTS; v++) {
         answer r;
         choose(&r, &o.q[v], o.entry, o.n[v], both_ways, N_EDGES);
