@@ -82,7 +82,7 @@ class File:
             if text.startswith(('if (', 'for (', 'while (')):
                 continue
             i = self.index(name, at, self.text[at:close + 1] + ' ' + text)
-            self.edits += [(at, '(ht_check(%d, ' % i), (close + 1, '))')]
+            self.edits += [(at, '(ht_check(%d, !!' % i), (close + 1, '))')]
             covered.append((body, last))
         for m in re.finditer(r'\bpass_or\(r, \w+,', self.code[start:end]):
             self.gate(name, start + m.end())
