@@ -396,8 +396,9 @@ static int read_options(cli__cmp *w, ht_err *e)
     w->design.reps = (uint32_t)reps;
     w->design.null_reps = HT_CMP_MIN_REPS;
     w->design.max_new = NEW;
-    w->ctx = w->server.ctx = w->design.context[n - 1] + NEW;
+    w->ctx = w->design.context[n - 1] + NEW;
     if (w->ctx < WARM + NEW) w->ctx = WARM + NEW;
+    w->server.ctx = w->ctx;
     ht_cpu_threads_get(&threads);
     w->design.cpus = (uint32_t)threads.affinity;
     w->spacing_ns = (uint64_t)ht_opt_int(o, HT_OPT_SPACING) * 1000000u;
