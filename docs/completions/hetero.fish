@@ -412,6 +412,7 @@ complete -c hetero -n '__fish_seen_subcommand_from qualify' -l pairs -x -d 'pair
 complete -c hetero -n '__fish_seen_subcommand_from qualify' -l requests -x -d 'requests of each bucket in a slot; tails need about a hundred over all pairs'
 complete -c hetero -n '__fish_seen_subcommand_from qualify' -l key -r -d 'private key to sign with; may be given several times (qualify: the bench key that signs the bundle; default: one of this installation)'
 complete -c hetero -n '__fish_seen_subcommand_from qualify' -l selection -x -d 'folder of the bundle that the candidate was chosen by: named in the design, and none of its prompts may come again'
+complete -c hetero -n '__fish_seen_subcommand_from qualify' -l store -x -d 'folder with the trust root, the policy and the admitted routes (default: hetero/store in the user\'s data directory)'
 complete -c hetero -n '__fish_seen_subcommand_from qualify' -s n -l predict -l n-predict -x -d 'tokens to generate at most; -1: until the model ends or the context is full (quality: 256)'
 complete -c hetero -n '__fish_seen_subcommand_from qualify' -s s -l seed -x -d 'seed of the random numbers; -1: a new one, reported at the end (quality, qualify, sim: 1)'
 complete -c hetero -n '__fish_seen_subcommand_from qualify' -l engine -x -d 'force both phases onto this engine (see hetero doctor)'

@@ -2,6 +2,7 @@
  * and judged by the policy (docs/harness.md); with --reference the check of the reference engine
  * instead. */
 #include "cli/seconds.h"
+#include "cli/store.h"
 #include "cli/subject.h"
 #include "cli/worker.h"
 #include "core/clock.h"
@@ -410,6 +411,24 @@ static int experiment(work *w, int *status, ht_err *e)
     return out_verdict(w, final, status, e);
 }
 
+/* What failed before with these very hashes is not nominated again (evidence.md 7.5): where there is
+ * a store, its negatives are asked before anything is measured. */
+static int may_measure(work *w, ht_err *e)
+{
+    char dir[CLI_PATH], path[CLI_PATH + 16], sha[HT_SHA256_HEX];
+    ht_store store;
+    ht_err none;
+    if (cli__store_dir(w->c, dir, &none)) return 0;
+    (void)snprintf(path, sizeof path, "%s/trust.json", dir);
+    if (access(path, F_OK) != 0) return 0;
+    HT_TRY(cli__store_open(w->c, w->arena, &store, e));
+    for (size_t i = 0; i < w->n_cells; i++) {
+        HT_TRY(ht_scope_sha256(&w->cell[i].scope, sha, e));
+        HT_TRY(ht_store_may_nominate(&store, sha, e));
+    }
+    return 0;
+}
+
 static int run(work *w, int *status, ht_err *e)
 {
     static const enum ht_opt fixed[] = {HT_OPT_ENGINE,        HT_OPT_PREFILL_ENGINE,
@@ -444,6 +463,7 @@ static int run(work *w, int *status, ht_err *e)
     HT_TRY(cli__bench_key(c, &w->key, e));
     HT_TRY(open_selection(w, e));
     HT_TRY(open_arms(w, e));
+    HT_TRY(may_measure(w, e));
     return experiment(w, status, e);
 }
 

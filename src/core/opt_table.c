@@ -155,7 +155,7 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "bundle; default: one of this installation)"),
     [HT_OPT_REQUIRE_DEVICE] = LIST(INPUT, C(DOCTOR), "--require-device", "ENGINE",
         "fail (exit status 4) unless this engine can work here; may be given several times"),
-    [HT_OPT_STORE] = STR(INPUT, 1, C_STORE | C(COMPARE), "--store", "DIR", NULL,
+    [HT_OPT_STORE] = STR(INPUT, 1, C_STORE | C(COMPARE) | C(QUALIFY), "--store", "DIR", NULL,
         "folder with the trust root, the policy and the admitted routes (default: hetero/store in "
         "the user's data directory)"),
     [HT_OPT_GRANT] = LIST(INPUT, C(KEYS), "--grant", "ROLE=KEY",
