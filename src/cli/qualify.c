@@ -411,8 +411,8 @@ static int experiment(work *w, int *status, ht_err *e)
     return out_verdict(w, final, status, e);
 }
 
-/* What failed before with these very hashes is not nominated again (evidence.md 7.5): where there is
- * a store, its negatives are asked before anything is measured. */
+/* What failed before with these very hashes is not nominated again (evidence.md 7.5): where there
+ * is a store, its negatives are asked before anything is measured. */
 static int may_measure(work *w, ht_err *e)
 {
     char dir[CLI_PATH], path[CLI_PATH + 16], sha[HT_SHA256_HEX];

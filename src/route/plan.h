@@ -44,7 +44,7 @@ typedef struct {                     /* one row of the index with its cost-map e
 typedef struct {
     const char *from, *to;
     uint64_t ns_per_token, fixed_ns;
-    const ht_scope *scope;           /* for whom: model, binary, machine; NULL: for any            */
+    const ht_scope *scope;           /* for whom: model, binary, machine; NULL: for any           */
 } ht_route_edge;
 typedef struct {
     ht_scope want[HT_PHASES];        /* identity of the request; backend and bucket are not read  */

@@ -1,5 +1,5 @@
-/* faults.c - every allocation of the store, the planner and the receipt log fails once: an error with
- * a text, nothing leaked, and the files are as sound as before. */
+/* faults.c - every allocation of the store, the planner and the receipt log fails once: an error
+ * with a text, nothing leaked, and the files are as sound as before. */
 #include "../evid/fixture.h"
 #include "route/rlog.h"
 #include "route/store.h"

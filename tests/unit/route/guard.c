@@ -90,7 +90,7 @@ T_CASE(guard, each_one)
     fx_done(&f);
 }
 
-/* What the policy requires and the machine does not show is red; what it does not require is not. */
+/* What the policy requires and the machine does not show is red; what else is missing is not. */
 T_CASE(guard, unknown)
 {
     char path[512];

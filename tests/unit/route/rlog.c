@@ -1,5 +1,5 @@
 /* rlog.c - the receipt log (evidence.md 8, group 42): written by several handles, signed in
- * batches; every way of editing, dropping, moving, repeating or cutting lines and heads is found. */
+ * batches; every way of editing, dropping, moving, repeating or cutting them is found. */
 #include "route/rlog.h"
 #include "../evid/fixture.h"
 #include <unistd.h>
