@@ -71,11 +71,11 @@ static int read_head(walk *w, ht_arena *a, const char *p, size_t n, char prev[HT
     const uint64_t line = w->r->heads;
     int rc = ht_dsse_parse(a, p, n, &d, NULL);
     if (!rc) rc = ht_json_parse(a, (const char *)d.payload, d.n, HT_JSON_CANON, "head", &doc, NULL);
-    if (rc == HT_ENOMEM) return HT_FAIL(e, rc, "receipt heads: no memory");
     if (!rc) rc = ht_schema_check(doc, head_fields, "hetero/receipthead/1", "head", NULL);
     if (!rc && w->trust)
         rc = ht_trust_check(w->trust, &d, HT_ROLE_RECEIPT, HT_RLOG_HEAD_TYPE, w->now, NULL);
     if (!rc && !w->trust) rc = strcmp(d.type, HT_RLOG_HEAD_TYPE) ? HT_EFORMAT : 0;
+    if (rc == HT_ENOMEM) return HT_FAIL(e, rc, "receipt heads: no memory");
     if (rc) {
         fault(w->r, HT_RLOG_BAD_HEAD, line);
         return 0;

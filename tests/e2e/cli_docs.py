@@ -12,7 +12,7 @@ from e2e import BIN, ENV, ROOT, check, end, err, run, skip, tmp
 
 COMMANDS = ('run', 'chat', 'pack', 'inspect', 'tokenize', 'template', 'explain', 'bench', 'ppl', 'logits', 'doctor',
             'qualify', 'quality', 'compare', 'sim', 'report', 'bench-slot', 'keys', 'verify', 'promote', 'revoke',
-            'routes', 'version', 'help')
+            'routes', 'receipts', 'prefix', 'serve', 'version', 'help')
 
 
 def read(*path):
