@@ -18,7 +18,7 @@ run:
 	./hetero run $(if $(PROMPT),-p '$(PROMPT)') $(RUN_ARGS)
 
 # Man pages and completions are made from the option table by the program itself.
-COMMANDS = $(shell sed -nE 's/^ *\[HT_CMD_[A-Z]+\] = \{"([a-z-]+)".*/\1/p' src/core/opt_table.c)
+COMMANDS = $(shell sed -nE 's/^ *\[HT_CMD_[A-Z_]+\] = \{"([a-z-]+)".*/\1/p' src/core/opt_table.c)
 documents: $(B)/hetero
 	$(Q)mkdir -p $(B)/doc
 	$(Q)$(B)/hetero help --man > $(B)/doc/hetero.1

@@ -299,7 +299,8 @@ int ht_inspect(const char *path, const ht_inspect_params *p, char **json, ht_err
     ht_buf_init(&b, 0);
     int rc = ht_file_open(&k.file, path, NULL, err);
     if (!rc) rc = open_parts(&k, err);
-    if (!rc) rc = api__kv_read(&k.kv, k.p->ctk, k.p->ctv, k.model->spec.n_layers, k.arena, err);
+    if (!rc && k.model)
+        rc = api__kv_read(&k.kv, k.p->ctk, k.p->ctv, k.model->spec.n_layers, k.arena, err);
     if (!rc) {
         ht_jw w;
         ht_jw_init(&w, &b, 0);

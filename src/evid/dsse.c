@@ -238,19 +238,21 @@ int ht_dsse_parse(ht_arena *a, const char *text, size_t n, ht_dsse *out, ht_err 
     return 0;
 }
 
-bool ht_dsse_good(const ht_dsse *d, const ht_dsse_sig *sig, const uint8_t pub[HT_ED25519_PUB])
+int ht_dsse_good(const ht_dsse *d, const ht_dsse_sig *sig, const uint8_t pub[HT_ED25519_PUB],
+                 bool *good, ht_err *e)
 {
     ht_buf message;
     ht_buf_init(&message, MAX_ENVELOPE);
     pae(&message, d->type, d->payload, d->n);
     EVP_PKEY *key = EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, NULL, pub, HT_ED25519_PUB);
     EVP_MD_CTX *c = EVP_MD_CTX_new();
-    bool good =
-        !message.bad && key && c && EVP_DigestVerifyInit(c, NULL, NULL, NULL, key) == 1 &&
+    const bool room = !message.bad && key && c;
+    *good =
+        room && EVP_DigestVerifyInit(c, NULL, NULL, NULL, key) == 1 &&
         EVP_DigestVerify(c, sig->sig, HT_ED25519_SIG, (const uint8_t *)message.p, message.n) == 1;
     ERR_clear_error();
     EVP_MD_CTX_free(c);
     EVP_PKEY_free(key);
     ht_buf_done(&message);
-    return good;
+    return room ? 0 : HT_FAIL(e, HT_ENOMEM, "no memory to check a signature");
 }

@@ -32,6 +32,7 @@ typedef struct {
 /* Parse an envelope (at most 16 MiB); nothing is verified yet. base64 and base64url are accepted,
  * as the specification says. An empty list of signatures is HT_EFORMAT. */
 HT_MUST_USE int ht_dsse_parse(ht_arena *, const char *text, size_t n, ht_dsse *out, ht_err *);
-/* Is sig a signature of this envelope by pub? false on any doubt. */
-bool ht_dsse_good(const ht_dsse *, const ht_dsse_sig *sig, const uint8_t pub[HT_ED25519_PUB]);
+/* Is sig a signature of this envelope by pub? *good is false on any doubt; HT_ENOMEM. */
+HT_MUST_USE int ht_dsse_good(const ht_dsse *, const ht_dsse_sig *sig,
+                             const uint8_t pub[HT_ED25519_PUB], bool *good, ht_err *);
 #endif

@@ -125,12 +125,11 @@ int ht_trust_check(const ht_trust *t, const ht_dsse *d, enum ht_role role, const
     uint32_t good = 0;
     for (size_t k = 0; k < t->n_keys; k++) {
         if (!(t->key[k].roles >> role & 1)) continue;
-        for (size_t i = 0; i < d->n_sigs; i++)
-            if (strcmp(d->sig[i].keyid, t->key[k].id) == 0 &&
-                ht_dsse_good(d, &d->sig[i], t->key[k].pub)) {
-                good++; /* a key counts once, however often it signed */
-                break;
-            }
+        bool signed_it = false;
+        for (size_t i = 0; i < d->n_sigs && !signed_it; i++)
+            if (strcmp(d->sig[i].keyid, t->key[k].id) == 0)
+                HT_TRY(ht_dsse_good(d, &d->sig[i], t->key[k].pub, &signed_it, e));
+        good += signed_it; /* a key counts once, however often it signed */
     }
     if (good >= t->threshold[role]) return 0;
     return HT_FAIL(e, HT_EGATE, "BAD_SIGNATURE: %u of %u keys with role %s signed this", good,

@@ -88,10 +88,12 @@ int evid__check_statement(ht_arena *a, const char *dir, const ht_trust *t,
                        "RECOMPUTED: the signed statement is not about this bundle, or claims more "
                        "than its inputs give (hardwareEvidence, productionEligible)");
     for (size_t i = 0; i < t->n_keys && !bench_key[0]; i++)
-        for (size_t k = 0; k < env.n_sigs; k++)
-            if ((t->key[i].roles >> HT_ROLE_BENCH & 1) &&
-                ht_dsse_good(&env, &env.sig[k], t->key[i].pub))
-                memcpy(bench_key, t->key[i].id, HT_SHA256_HEX);
+        for (size_t k = 0; k < env.n_sigs; k++) {
+            bool good = false;
+            if (!(t->key[i].roles >> HT_ROLE_BENCH & 1)) continue;
+            HT_TRY(ht_dsse_good(&env, &env.sig[k], t->key[i].pub, &good, e));
+            if (good) memcpy(bench_key, t->key[i].id, HT_SHA256_HEX);
+        }
     return evid__sha256_of(env.payload, env.n, statement_sha, e);
 }
 

@@ -10,9 +10,9 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
 from e2e import BIN, ENV, ROOT, check, end, err, run, skip, tmp
 
-COMMANDS = ('run', 'chat', 'pack', 'inspect', 'tokenize', 'template', 'explain', 'bench', 'ppl', 'logits', 'doctor',
-            'qualify', 'quality', 'compare', 'sim', 'report', 'bench-slot', 'keys', 'verify', 'promote', 'revoke',
-            'routes', 'receipts', 'prefix', 'serve', 'version', 'help')
+COMMANDS = ('run', 'chat', 'serve', 'pack', 'inspect', 'tokenize', 'template', 'explain', 'bench', 'ppl', 'logits',
+            'doctor', 'qualify', 'quality', 'compare', 'sim', 'report', 'bench-slot', 'keys', 'verify', 'promote',
+            'revoke', 'routes', 'receipts', 'prefix', 'kv-probe', 'version', 'help')
 
 
 def read(*path):

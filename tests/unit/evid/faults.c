@@ -253,6 +253,14 @@ T_CASE_SECONDS(faults, files_change_meanwhile, 120)
     fx_done(&s.f);
 }
 
+/* The first, samples, and each of the last 30, among them the statement's. */
+static unsigned next_call(unsigned n, unsigned all)
+{
+    const unsigned last = all > 30 ? all - 30 : 0;
+    if (!n || n >= last) return n + 1;
+    return n + 211 < last ? n + 211 : last;
+}
+
 /* No space, a device that fails, a call cut short: while the bundle is written. What is left has no
  * statement, or is whole. */
 T_CASE_SECONDS(faults, seal_walks_all_calls, 300)
@@ -267,7 +275,7 @@ T_CASE_SECONDS(faults, seal_walks_all_calls, 300)
         list[i] = (ht_bundle_file){s.f.file[i].path, s.f.file[i].data, s.f.file[i].bytes};
     unsigned all = 0, refused = 0, runs = 0;
     for (int kind = F_EINTR; kind < F_KINDS; kind++)
-        for (unsigned n = 0; n <= all; n += n > all - 30 || !n ? 1 : 211, runs++) {
+        for (unsigned n = 0; n <= all; n = next_call(n, all), runs++) {
             char id[HT_SHA256_HEX];
             const unsigned open_before = descriptors();
             e = (ht_err){0};
