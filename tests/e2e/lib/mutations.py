@@ -280,6 +280,8 @@ def schema_cases():
     yield 'policy.json', 'odd pairs', 'multiple of 4', at('design.minPairs', 10)
     yield 'policy.json', 'no fresh process', 'freshProcess', at('design.freshProcess', False)
     yield 'policy.json', 'mode against margin', 'disagree', at('perf.mode', 'NON_INFERIOR')
+    yield 'policy.json', 'a loss allowed in production', 'minGainPpm', lambda doc, *_: at('fixture', False)(
+        at('plan.minGainPpm', 999999)(doc))
     yield 'policy.json', 'a tail without a table', 'no table', at('tail.quantilePpm', 960000)
     for text in ('2026-11-29T12:00:00', '2026-11-29T12:00:00Zx', '2026-11-29 12:00:00Z', '2026-1x-29T12:00:00Z', '2026-11-29T24:00:00Z',
                  '2026-02-31T12:00:00Z', '2026-13-01T12:00:00Z', '2026-11-29T12:59:60Z'):
