@@ -1,8 +1,10 @@
 /* prefix.c - pages of earlier prompts, used again: what a page depends on, which pages of a session
  * may be entered, and the folder of files as people see it.
  *
- * Class rule (product.md 4): what computes a position of a prompt is a function of the prompt and the
- * plan, never of what happens to be cached. Each page of a session therefore remembers the class that
+ * Class rule (product.md 4): what computes a position of a prompt is a function of the prompt and
+ * the
+ * plan, never of what happens to be cached. Each page of a session therefore remembers the class
+ * that
  * wrote it (none when two did), and a page is kept or taken over only where prefill of this very
  * prompt would write the same class. */
 #include "kv/prefix.h"
@@ -74,7 +76,8 @@ static int page_io(void *dev, ht_kv *kv, int kv_class, uint32_t page, void *host
     return u->be->page_io(u->dev, kv, kv_class, page, host, write, err);
 }
 
-/* Everything that the bytes of a page depend on beside class, salt and tokens. A folder outlives the
+/* Everything that the bytes of a page depend on beside class, salt and tokens. A folder outlives
+ * the
  * process, so there it is the content of the model and the build; in memory they cannot change. */
 static int identity(ht_engine *e, const ht_engine_params *p, uint8_t out[32], ht_err *err)
 {
@@ -124,8 +127,8 @@ int api__prefix_open(ht_engine *e, const ht_engine_params *p, ht_err *err)
     if (p->prefix_dir) {
         HT_TRY(make_folder(p->prefix_dir, err));
         pp.dir = ht_arena_strndup(e->arena, p->prefix_dir, strlen(p->prefix_dir));
-        pp.what = ht_arena_printf(e->arena, "%s kv=%s,%s", name ? name + 1 : e->path,
-                                  e->kv.name[0], e->kv.name[1]);
+        pp.what = ht_arena_printf(e->arena, "%s kv=%s,%s", name ? name + 1 : e->path, e->kv.name[0],
+                                  e->kv.name[1]);
         if (!pp.dir || !pp.what)
             return HT_FAIL(err, HT_ENOMEM, "no memory for the prefix folder's path");
         if (u->be->kv_alloc && u->be->page_io) pp.io = page_io, pp.dev = u;

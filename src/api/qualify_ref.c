@@ -262,7 +262,8 @@ const char *api__ref_name(int state)
     return state == API_REF_PASSED ? "PASSED" : state == API_REF_FAILED ? "FAILED" : "NOT_CHECKED";
 }
 
-/* Everything that the checks depend on: model, tokenizer, program, machine, and what of the engine's
+/* Everything that the checks depend on: model, tokenizer, program, machine, and what of the
+ * engine's
  * settings changes its numbers or kernels. */
 static int cache_key(ht_engine *e, char key[HT_SEEN_KEY], ht_err *err)
 {
@@ -288,7 +289,8 @@ static int cache_key(ht_engine *e, char key[HT_SEEN_KEY], ht_err *err)
     return 0;
 }
 
-/* Remember that it passed, with the digest of the result; what cannot be written is checked again. */
+/* Remember that it passed, with the digest of the result; what cannot be written is checked
+ * again. */
 static void remember(ht_engine *e, const ht_buf *doc)
 {
     char list[4096], key[HT_SEEN_KEY], hex[HT_SHA256_HEX];

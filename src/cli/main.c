@@ -19,7 +19,8 @@ static cli__command *const commands[HT_CMDS] = {
     [HT_CMD_COMPARE] = cli__compare,   [HT_CMD_SLOT] = cli__bench_slot,
     [HT_CMD_KEYS] = cli__keys,         [HT_CMD_VERIFY] = cli__verify,
     [HT_CMD_PROMOTE] = cli__promote,   [HT_CMD_REVOKE] = cli__revoke,
-    [HT_CMD_ROUTES] = cli__routes,     [HT_CMD_RECEIPTS] = cli__receipts, [HT_CMD_PREFIX] = cli__prefix,     [HT_CMD_KV_PROBE] = cli__kv_probe,
+    [HT_CMD_ROUTES] = cli__routes,     [HT_CMD_RECEIPTS] = cli__receipts,
+    [HT_CMD_PREFIX] = cli__prefix,     [HT_CMD_KV_PROBE] = cli__kv_probe,
     [HT_CMD_VERSION] = cli__version,   [HT_CMD_HELP] = cli__help,
 };
 

@@ -1,4 +1,5 @@
-/* prefix.c - `hetero prefix`: what a folder of the prefix cache holds, whether it is whole, and how to
+/* prefix.c - `hetero prefix`: what a folder of the prefix cache holds, whether it is whole, and
+ * how to
  * make it smaller; and what `run` and `chat` do with theirs. */
 #include "cli/cli.h"
 #include <inttypes.h>
@@ -50,11 +51,13 @@ int cli__prefix(cli__ctx *c, ht_err *e)
 {
     const char *action = ht_opts_arg(c->o, 0), *dir = ht_opts_arg(c->o, 1);
     if (!dir) dir = ht_opt_str(c->o, HT_OPT_PREFIX_CACHE);
-    if (!dir)
+    if (!dir) {
+        char variable[64];
+        (void)ht_opt_env_name(HT_OPT_PREFIX_CACHE, variable, sizeof variable);
         return HT_FAIL(e, HT_EARG,
-                       "which folder? hetero prefix %s DIR, --prefix-cache DIR, or the variable "
-                       "HETERO_PREFIX_CACHE",
-                       action);
+                       "which folder? hetero prefix %s DIR, --prefix-cache DIR, or the variable %s",
+                       action, variable);
+    }
     if (!strcmp(action, "list")) return list(c, dir, 0, e);
     if (!strcmp(action, "check")) return list(c, dir, 1, e);
     if (!strcmp(action, "prune")) return prune(c, dir, e);

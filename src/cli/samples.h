@@ -3,9 +3,10 @@
 #define HT_CLI_SAMPLES_H
 #include "cli/cli.h"
 
-uint32_t cli__n_samples(const cli__ctx *);                    /* 1 for other commands than run     */
-void cli__samples_params(const cli__ctx *, ht_engine_params *);    /* a session for each           */
-/* Generate and print them: text one after the other, or one document with --json. Sample i draws with
+uint32_t cli__n_samples(const cli__ctx *);  /* 1 for other commands than run */
+void cli__samples_params(const cli__ctx *, ht_engine_params *); /* a session for each */
+/* Generate and print them: text one after the other, or one document with --json. Sample i draws
+ * with
  * seed + i. An exit status, or a negative code. */
 HT_MUST_USE int cli__samples(cli__ctx *, ht_engine *, const int32_t *ids, size_t n_ids,
                              const ht_gen_params *, ht_err *);

@@ -6,10 +6,8 @@
 enum {
     C_GEN = C(RUN) | C(CHAT),
     C_SAMPLE = C_GEN | C(SERVE),
-    C_ENGINE =
-        C_SAMPLE | C(EXPLAIN) | C(BENCH) | C(PPL) | C(LOGITS) | C(QUALIFY) | C(QUALITY) |
-        C(COMPARE) |
-        C(KV_PROBE),
+    C_ENGINE = C_SAMPLE | C(EXPLAIN) | C(BENCH) | C(PPL) | C(LOGITS) | C(QUALIFY) | C(QUALITY) |
+               C(COMPARE) | C(KV_PROBE),
     C_MODEL = C_ENGINE | C(INSPECT) | C(TOKENIZE) | C(TEMPLATE),
     C_PRE = C_ENGINE | C(TOKENIZE) | C(PACK),
     C_STORE = C(KEYS) | C(VERIFY) | C(PROMOTE) | C(REVOKE) | C(ROUTES) | C(RECEIPTS) | C(EXPLAIN) |
@@ -41,7 +39,8 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
 
     [HT_OPT_PROMPT] = STR(INPUT, 0, C(RUN) | C(TOKENIZE), "-p --prompt", "TEXT", NULL,
         "the text"),
-    [HT_OPT_FILE] = STR(INPUT, 0, C(RUN) | C(TOKENIZE) | C(PPL) | C(QUALITY) | C(QUALIFY) | C(KV_PROBE),
+    [HT_OPT_FILE] = STR(INPUT, 0, C(RUN) | C(TOKENIZE) | C(PPL) |
+        C(QUALITY) | C(QUALIFY) | C(KV_PROBE),
         "-f --file", "FILE", NULL,
         "read the text from FILE; - is standard input (quality, qualify: JSON lines of prompts and "
         "responses)"),
@@ -114,7 +113,8 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "KEY=VALUE,...", NULL,
         "in what the candidate differs from the reference: act, ctk, ctv, engine, prefill-engine, "
         "decode-engine, prefill-rep, decode-rep, isa, threads, ubatch, model"),
-    [HT_OPT_POLICY] = STR(INPUT, 0, C(KEYS) | C(QUALITY) | C(QUALIFY) | C(COMPARE), "--policy", "FILE",
+    [HT_OPT_POLICY] = STR(INPUT, 0, C(KEYS) | C(QUALITY) |
+        C(QUALIFY) | C(COMPARE), "--policy", "FILE",
         NULL,
         "gate policy (default: the built-in one)"),
     [HT_OPT_TEXT] = STR(INPUT, 0, C(QUALITY) | C(QUALIFY) | C(COMPARE), "--text", "FILE", NULL,
@@ -143,7 +143,8 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
     [HT_OPT_SPACING] = INT(INPUT, 0, C(COMPARE), "--spacing-ms", "0", 0, 600000,
         "idle time before every request, sealed in the design"),
     [HT_OPT_SELECTION] = STR(INPUT, 0, C(QUALIFY), "--selection", "BUNDLE", NULL,
-        "folder of the bundle that the candidate was chosen by: named in the design, and none of its "
+        "folder of the bundle that the candidate was chosen by: named in the design, and none of "
+        "its "
         "prompts may come again"),
     [HT_OPT_PAIRS] = INT(INPUT, 0, C(QUALIFY), "--pairs", "0", 0, 40,
         "pairs of slots, a multiple of 4 (default: what the policy asks for)"),
@@ -171,7 +172,8 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
     [HT_OPT_LAST] = INT(INPUT, 0, C(RECEIPTS), "--last", "20", 0, 100000,
         "how many of the last receipts to list"),
     [HT_OPT_ROUTE] = FLAG(INPUT, 0, C(EXPLAIN), "--route",
-        "show what the planner would choose for a greedy request of -p tokens, and why not the rest"),
+        "show what the planner would choose for a greedy request of -p tokens, and why not the "
+        "rest"),
     [HT_OPT_ROUTE_N] = INT(INPUT, 0, C(EXPLAIN), "-n --n-new", "16", 1, 1e9,
         "new tokens of the request, with --route"),
     [HT_OPT_MAN] = FLAG(INPUT, 0, C(HELP), "--man",
@@ -184,7 +186,8 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "tokens to generate at most; -1: until the model ends or the context is full (quality: "
         "256)"),
     [HT_OPT_N_SAMPLES] = INT(GENERATE, 0, C(RUN), "-ns --n-samples", "1", 1, 64,
-        "completions of the same prompt, computed once for all of them; sample i draws with seed + i"),
+        "completions of the same prompt, computed once for all of them; sample i draws with seed "
+        "+ i"),
     [HT_OPT_STOP] = LIST(GENERATE, C_GEN, "--stop -r --reverse-prompt", "TEXT",
         "stop before this text would appear; may be given several times"),
     [HT_OPT_IGNORE_EOS] = FLAG(GENERATE, 0, C_GEN, "--ignore-eos",
@@ -258,7 +261,8 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
     [HT_OPT_PREFILL_ENGINE] = STR(ENGINE, 1, C_ENGINE, "--prefill-engine", "NAME", NULL,
         "force the prefill onto this engine"),
     [HT_OPT_GRAPH] = STR(ENGINE, 1, C_ENGINE, "--graph", "KEY=VALUE,...", NULL,
-        "settings of the graph engine: cache=FOLDER of compiled graphs, memory=MiB for them, cold=1 "
+        "settings of the graph engine: cache=FOLDER of compiled graphs, memory=MiB for them, "
+        "cold=1 "
         "(serve from the reference until compiled), strict=1 (no stand-in), device=NAME, act=KIND, "
         "approximate=1"),
     [HT_OPT_DECODE_ENGINE] = STR(ENGINE, 1, C_ENGINE, "--decode-engine", "NAME", NULL,
@@ -267,7 +271,8 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "arithmetic: f32 is exact for the stored weights, q8 quantises activations (approximate)"),
     [HT_OPT_CTK] = STR(ENGINE, 1, C_ENGINE | C(INSPECT), "-ctk --cache-type-k --ctk",
         "TYPE", "f16",
-        "type of the cached keys: f16, f32, or smaller with a loss q8_0, q4_0, rotated q8_0r, q4_0r, "
+        "type of the cached keys: f16, f32, or smaller with a loss q8_0, q4_0, rotated q8_0r, "
+        "q4_0r, "
         "tq4, tq3; other layers after it, e.g. q8_0,0-1=f16 (see hetero kv-probe)"),
     [HT_OPT_CTV] = STR(ENGINE, 1, C_ENGINE | C(INSPECT), "-ctv --cache-type-v --ctv",
         "TYPE", "f16", "type of the cached values, as for -ctk"),
@@ -276,9 +281,11 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
     [HT_OPT_KV_DEPTHS] = STR(ENGINE, 0, C(KV_PROBE), "--depths", "LIST", "512,4096,16384",
         "depths at which logits are compared, as far as context and text go"),
     [HT_OPT_SAVE] = FLAG(ENGINE, 0, C(KV_PROBE), "--save",
-        "keep the result in the store: types inside the gate may then be used by run, chat and serve"),
+        "keep the result in the store: types inside the gate may then be used by run, chat and "
+        "serve"),
     [HT_OPT_KV_PACK] = ENUM(ENGINE, 1, C_ENGINE, "--kv-pack", "WHO", "auto", "auto|step|thread",
-        "who packs full pages of such types: the step that reads them first, or a thread ahead of it "
+        "who packs full pages of such types: the step that reads them first, or a thread ahead "
+        "of it "
         "(auto: where CPUs are left); the result is the same"),
     [HT_OPT_PREFILL_REP] = STR(ENGINE, 0, C_ENGINE, "--prefill-rep", "NAME", NULL,
         "representation of a two-representation pack that the prefill uses"),
@@ -414,7 +421,8 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
         "/v1/messages, /api/chat, /api/generate, /health, /metrics and others (docs/serve.md). A "
         "request gets the same answer to the last bit whatever else runs.\n\n"
         "/health answers 503 with the progress while the model loads. SIGTERM or Ctrl-C lets "
-        "running answers end (--drain-timeout); a second signal ends them. The exit status is 0 then.",
+        "running answers end (--drain-timeout); a second signal ends them. The exit status is 0 "
+        "then.",
         EXAMPLES("hetero serve model.gguf", "hetero serve model.gguf -c 8192 -np 8 --port 8080",
                  "hetero serve model.gguf --host 0.0.0.0 --api-key-file keys"), 0, 1},
     [HT_CMD_PACK] = {"pack", "SRC -o OUT", "make a HeteroPack from a GGUF or a Hugging Face folder",
@@ -542,12 +550,17 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
                  "hetero report bench/results/cpu.json -o cpu.html"), 1, 1},
     [HT_CMD_COMPARE] = {"compare", "[MODEL] --server URL -o DIR",
         "this runtime against a foreign server, same file, same prompts",
-        "First the null run, this runtime against itself, then for every context --contexts -r pairs "
+        "First the null run, this runtime against itself, then for every context --contexts -r "
+        "pairs "
         "of requests (6 at least) of 16 greedy tokens, the order rotated, prompts that share no "
-        "prefix, sent as token ids where the server takes them. The clock is the client's: prefill is "
-        "the time to the first token, decode the time per further one, complete the time to the last. "
-        "Every answer is kept with what went wrong; a failed one of ours is the worst rank, a failed "
-        "one of the server leaves the cell without a figure. The result is a signed bundle below DIR "
+        "prefix, sent as token ids where the server takes them. The clock is the client's: "
+        "prefill is "
+        "the time to the first token, decode the time per further one, complete the time to the "
+        "last. "
+        "Every answer is kept with what went wrong; a failed one of ours is the worst rank, a "
+        "failed "
+        "one of the server leaves the cell without a figure. The result is a signed bundle below "
+        "DIR "
         "for hetero verify and hetero report; nothing can be promoted from it.\n\n"
         "Start the server first, with the same file and as many threads.",
         EXAMPLES("hetero compare model.gguf --server http://127.0.0.1:8080 --text wiki.txt -o cmp",
@@ -597,19 +610,25 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
                  "hetero receipts --receipts logs --trust trust.json"), 0, 1},
     [HT_CMD_PREFIX] = {"prefix", "ACTION [DIR]",
         "look after a folder of the prefix cache: list, check, prune",
-        "list says what lies there, by model. check reads every page and verifies its digests. prune "
+        "list says what lies there, by model. check reads every page and verifies its digests. "
+        "prune "
         "removes the longest unused pages until --prefix-cache-size is kept, those older than "
         "--unused days, and what killed programs left behind. DIR may also be given by "
         "--prefix-cache. A page that is damaged is never used: the prompt is computed instead.",
         EXAMPLES("hetero prefix list ~/.cache/hetero/prefix",
-                 "hetero prefix prune --prefix-cache ~/.cache/hetero/prefix --prefix-cache-size 1024"),
+                 "hetero prefix prune --prefix-cache ~/.cache/hetero/prefix --prefix-cache-size "
+                 "1024"),
         1, 2},
     [HT_CMD_KV_PROBE] = {"kv-probe", "MODEL [FILE]",
         "what smaller types of the KV cache lose on a model",
-        "Evaluates a text with the F16 cache and with pairs of types for keys and values, and compares "
-        "the logits at several depths: mean divergence, perplexity, agreement of the likeliest token. "
-        "Without FILE the model writes the text itself. Without -ctk or -ctv a table of types is tried. "
-        "A star marks what passes the gate; --save keeps the figures, without which run, chat and serve "
+        "Evaluates a text with the F16 cache and with pairs of types for keys and values, and "
+        "compares "
+        "the logits at several depths: mean divergence, perplexity, agreement of the likeliest "
+        "token. "
+        "Without FILE the model writes the text itself. Without -ctk or -ctv a table of types is "
+        "tried. "
+        "A star marks what passes the gate; --save keeps the figures, without which run, chat "
+        "and serve "
         "refuse such types unless --kv-force is given.",
         EXAMPLES("hetero kv-probe model.gguf text.txt",
                  "hetero kv-probe model.gguf text.txt -ctk q8_0r -ctv q8_0r --save"),

@@ -253,7 +253,8 @@ void ht_pool_size(uint32_t ctx, uint32_t n_seqs, uint32_t window, uint32_t ubatc
     n_pages[HT_KV_WINDOW] = (uint32_t)(w < most ? w : most);
 }
 
-/* ---- lent to the other files of this directory -------------------------------------------------------------------------- */
+/* ---- lent to the other files of this directory
+ * -------------------------------------------------------------------------- */
 
 void kv__on_full(ht_pool *o, kv__on_full_fn fn, void *user)
 {

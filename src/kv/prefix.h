@@ -38,7 +38,8 @@ typedef struct {
     int (*io)(void *dev, ht_kv *, int kv_class, uint32_t page, void *host, int write, ht_err *);
     void *dev;
 } ht_prefix_params;
-/* HT_EUNSUPPORTED: the pool's types are packed, whose newest pages exist in two forms. The pool must
+/* HT_EUNSUPPORTED: the pool's types are packed, whose newest pages exist in two forms. The pool
+ * must
  * outlive the index and has at most one. */
 HT_MUST_USE int ht_prefix_new(ht_prefix **, ht_pool *, const ht_prefix_params *, ht_err *);
 void ht_prefix_free(ht_prefix *);                      /* NULL allowed; gives its pages back      */
@@ -54,7 +55,8 @@ typedef struct {
  * keeps tenants apart, or NULL. A file that is damaged or of something else is never used. */
 HT_MUST_USE int ht_prefix_find(ht_prefix *, ht_seq *, const int32_t *ids, uint32_t n,
                                const char *cls, const char *salt, ht_prefix_hit *, ht_err *);
-/* Enter the sequence's first n_pages pages (fewer when the index is full of pages in use). All their
+/* Enter the sequence's first n_pages pages (fewer when the index is full of pages in use). All
+ * their
  * positions were computed by cls and hold ids. */
 HT_MUST_USE int ht_prefix_add(ht_prefix *, const ht_seq *, const int32_t *ids, uint32_t n_pages,
                               const char *cls, const char *salt, ht_err *);

@@ -108,7 +108,8 @@ typedef struct ht_backend {            /* "ref", "cpu", "graph", "cuda", ...; co
     int (*tokens)(ht_plan *, const int32_t **ids, size_t *n, ht_err *);     /* with HT_SAMPLE    */
     int (*stats)(const ht_plan *, ht_run_stats *);
     int (*describe)(const ht_dev *, char *json, size_t cap); /* kernels, threads: an object */
-    /* What a plan turned out to be, as far as the engine itself learns it (a compiler's choices, the
+    /* What a plan turned out to be, as far as the engine itself learns it (a compiler's choices,
+     * the
      * device and precision that ran): an object for the receipt. NULL: nothing beyond its cover. */
     int (*plan_describe)(const ht_plan *, char *json, size_t cap);
     /* Any thread, signal handlers too: wait() of the run in flight, or else of the next one,

@@ -1,4 +1,5 @@
-/* prefix.c - the prefix cache through the public interface: warm equals cold to the bit of the logits,
+/* prefix.c - the prefix cache through the public interface: warm equals cold to the bit of the
+ * logits,
  * whatever else is at work; what may be shared follows from class and salt; files outlive an engine
  * and are refused when harmed. */
 #include "util.h"
@@ -225,7 +226,8 @@ T_CASE_SECONDS(api_prefix, files_outlive_the_engine, 120)
     ht_arena_free(a);
 }
 
-/* More sessions than the pool has room for prefixes: pages of the cache go, sessions do not fail. */
+/* More sessions than the pool has room for prefixes: pages of the cache go, sessions do not fail.
+ * */
 T_CASE_SECONDS(api_prefix, cache_gives_way, 120)
 {
     int32_t ids[CTX];

@@ -1,5 +1,7 @@
-/* prefix.c - the prefix index and its files. Tokens come from a small alphabet so that prompts share
- * prefixes; "computing" a position writes a value that depends on all tokens up to it, so a page that
+/* prefix.c - the prefix index and its files. Tokens come from a small alphabet so that prompts
+ * share
+ * prefixes; "computing" a position writes a value that depends on all tokens up to it, so a page
+ * that
  * does not belong to its prompt shows itself. */
 #include "kv/prefix.h"
 #include "core/arena.h"
