@@ -132,8 +132,8 @@ typedef struct ht_engine_params {
     const char *graph;              /* settings of engine "graph", KEY=VALUE,...: cache=FOLDER of
                                        compiled graphs, memory=MiB they may take, cold=1: serve from
                                        the reference until one is compiled, strict=1: fail where the
-                                       reference would stand in, device=, act=, approximate=1: declared
-                                       other arithmetic; NULL: none                               */
+                                       reference would stand in, device=, act=, approximate=1:
+                                       declared other arithmetic; NULL: none                      */
     const char *prefill_rep, *decode_rep; /* representation of a two-representation pack          */
     const char *cover;              /* NULL: cheapest; "plain": every stage by a span of its own  */
     const char *isa;                /* NULL: best; else cap: "generic", "avx2", "avx512"          */

@@ -255,7 +255,7 @@ static void fall_back(ht_engine *e, const char *reason, bool cold)
     e->phase[API_PREFILL].cold = cold;
 }
 
-void api__whole_reset(ht_engine *e)
+static void reset(ht_engine *e)
 {
     if (e->whole->unit && !e->route) memcpy(e->phase, e->whole->base, sizeof e->phase);
 }
@@ -266,7 +266,7 @@ int api__whole_choose(ht_engine *e, uint32_t n, uint32_t want, ht_err *err)
     const api__plan *plan = NULL;
     ht_err why = {0};
     bool ready = true;
-    api__whole_reset(e);
+    reset(e);
     if (!api__is_whole(&e->phase[API_PREFILL])) return 0;
     const uint32_t rows = api__whole_rows(e, n);
     size_t at = 0;

@@ -23,8 +23,6 @@ uint64_t api__whole_extra(const ht_engine *);
  * when this returns, or the phase is the reference's and says why. Under strict what fails is an
  * error instead. */
 HT_MUST_USE int api__whole_choose(ht_engine *, uint32_t n, uint32_t want, ht_err *);
-/* Back to what the engine was opened with, for calls that decide anew. */
-void api__whole_reset(ht_engine *);
 /* After a run of the session's prompt on such an engine failed with rc: may the prompt begin again
  * on the reference? Then the session's phases are set. */
 bool api__whole_retry(ht_session *, int rc, const ht_err *);

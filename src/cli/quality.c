@@ -54,7 +54,7 @@ typedef struct {
     const char *spec;
 } work;
 
-int cli__put_file(const char *dir, const char *name, const void *data, size_t n, ht_err *e)
+static int put_file(const char *dir, const char *name, const void *data, size_t n, ht_err *e)
 {
     char path[CLI_PATH];
     if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
@@ -76,8 +76,7 @@ static int write_files(work *w, ht_err *e)
     if (!dir) return 0;
     if (mkdir(dir, 0777) != 0 && errno != EEXIST)
         return HT_FAIL(e, HT_EIO, "%s: %s", dir, strerror(errno));
-    for (int k = 0; k < 3; k++)
-        HT_TRY(cli__put_file(dir, name[k], w->q.file[k].p, w->q.file[k].n, e));
+    for (int k = 0; k < 3; k++) HT_TRY(put_file(dir, name[k], w->q.file[k].p, w->q.file[k].n, e));
     return 0;
 }
 

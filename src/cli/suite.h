@@ -19,7 +19,4 @@ HT_MUST_USE int cli__policy(cli__ctx *, ht_arena *, ht_policy *, const char **te
                             ht_err *);
 /* Engine parameters of an arm: *p as the usual options give it, changed by "KEY=VALUE,...". */
 HT_MUST_USE int cli__arm(ht_arena *, const char *spec, ht_engine_params *p, ht_err *);
-/* A file below dir, which exists; folders of name are made. */
-HT_MUST_USE int cli__put_file(const char *dir, const char *name, const void *data, size_t n,
-                              ht_err *);
 #endif

@@ -53,8 +53,6 @@ typedef struct {
  * the rule's
  * group, as of ht_evidence_read(). */
 HT_MUST_USE int ht_comparison_read(ht_arena *, const ht_manifest *in, ht_comparison *out, ht_err *);
-/* analysis/compare.json, canonical, appended: a function of the inputs. */
-HT_MUST_USE int ht_comparison_write(ht_arena *, const ht_comparison *, ht_buf *out, ht_err *);
 
 /* dir holds all inputs and nothing else; writes manifests, analysis and the signed statement. */
 HT_MUST_USE int ht_comparison_seal(const char *dir, const ht_key *bench, char id[HT_SHA256_HEX],

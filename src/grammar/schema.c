@@ -19,7 +19,7 @@ void grammar__schema_fail(grammar__schema_c *c, int code, const char *path, cons
     grammar__fail(c->g, code, "the JSON schema at %.120s: %s", path ? path : "#", text);
 }
 
-void grammar__schema_blame(grammar__schema_c *c, const char *path)
+static void blame(grammar__schema_c *c, const char *path)
 {
     char text[sizeof c->g->e->msg];
     if (!c->g->rc || strstr(c->g->e->msg, "the JSON schema at")) return;
@@ -254,7 +254,7 @@ static uint32_t string(grammar__schema_c *c, const ht_json *s, const char *path)
         if (text->type != HT_JSTR) grammar__schema_fail(c, HT_EFORMAT, at, "must be a string");
         else if (!p) grammar__schema_fail(c, HT_EUNSUPPORTED, at, "the format \"%.40s\"", text->s);
         if (p) body = grammar__regex(g, p, pattern ? text->n : strlen(p), "the pattern", quote);
-        grammar__schema_blame(c, at);
+        blame(c, at);
     }
     return grammar__str(g, "\"", body);
 }
@@ -295,7 +295,7 @@ static uint32_t number(grammar__schema_c *c, const ht_json *s, const char *path,
                              false, 0);
     if (!grammar__number(c->g, &r, integer, 0, &at) && grammar__ok(c->g))
         grammar__schema_fail(c, HT_EUNSUPPORTED, path, "no number lies within its bounds");
-    grammar__schema_blame(c, path);
+    blame(c, path);
     return at;
 }
 

@@ -31,8 +31,6 @@ const char *grammar__schema_at_i(grammar__schema_c *, const char *path, const ch
 /* Fail the build with the pointer in front. */
 void grammar__schema_fail(grammar__schema_c *, int code, const char *path, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* When the build failed just now without a pointer: put this one in front. */
-void grammar__schema_blame(grammar__schema_c *, const char *path);
 /* Says something about a value and does not restrict it. */
 bool grammar__schema_annotation(const char *key);
 /* Fail on a keyword that is not understood. */

@@ -566,8 +566,3 @@ int ht_reply_finish(ht_reply *r, size_t *broken, ht_err *e)
     if (broken) *broken = r->broken;
     return r->rc;
 }
-
-uint32_t ht_reply_n_calls(const ht_reply *r)
-{
-    return r->n_calls;
-}

@@ -63,7 +63,6 @@ HT_MUST_USE int ht_reply_push(ht_reply *, const char *p, size_t n, ht_err *);
 /* The end: what was held back comes out. *broken (may be NULL): bytes of an unfinished or
  * malformed call that came back as text, or had to be cut after its head was out; 0: none. */
 HT_MUST_USE int ht_reply_finish(ht_reply *, size_t *broken, ht_err *);
-uint32_t ht_reply_n_calls(const ht_reply *);    /* complete ones */
 
 /* ---- before the reply ---- */
 enum ht_tool_choice { HT_CHOICE_AUTO, HT_CHOICE_NONE, HT_CHOICE_REQUIRED, HT_CHOICE_NAMED };

@@ -30,7 +30,7 @@ static counts run(const ht_reply_params *p, const char *s, size_t n, size_t step
     for (size_t i = 0; i < n && !rc; i += step)
         rc = ht_reply_push(r, s + i, n - i < step ? n - i : step, NULL);
     if (!rc) rc = ht_reply_finish(r, NULL, NULL);
-    if (!rc && (c.ends > c.calls || c.ends != ht_reply_n_calls(r))) abort();
+    if (!rc && (c.ends > c.calls)) abort();
     ht_reply_free(r);
     return c;
 }

@@ -259,7 +259,7 @@ static void qkv(emitter *g, const ht_stage *st)
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-uint32_t graph__attn_block(uint32_t rows)
+static uint32_t attn_block(uint32_t rows)
 {
     return rows <= 128 ? rows : rows == 512 ? 128 : 256;
 }
@@ -268,7 +268,7 @@ uint32_t graph__attn_block(uint32_t rows)
  * every block's mask is a right part of it, since only the distance counts. */
 static ir_val block_mask(emitter *g, bool windowed)
 {
-    const uint32_t B = graph__attn_block(g->M);
+    const uint32_t B = attn_block(g->M);
     if (g->has_mask[windowed]) return g->mask[windowed];
     float *p = ht_arena_array(g->d.arena, (size_t)B * g->M, sizeof *p);
     char name[48];
@@ -341,7 +341,7 @@ static ir_val attend(emitter *g, const ht_stage *st, ir_val q, ir_val k, ir_val 
 static void attention(emitter *g, const ht_stage *st)
 {
     const uint32_t kv = g->s->n_kv_heads, group = g->s->n_heads / kv, hd = g->s->head_dim;
-    const uint32_t n = g->picked ? g->W : g->M, B = g->picked ? n : graph__attn_block(n);
+    const uint32_t n = g->picked ? g->W : g->M, B = g->picked ? n : attn_block(n);
     const bool windowed = (st->flags & HT_WINDOW) != 0;
     ir_val block[8], all = graph__ir_shape(IR_F32, 4, kv, group, n, hd);
     uint32_t n_blocks = 0;

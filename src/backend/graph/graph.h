@@ -70,8 +70,6 @@ typedef struct {
 } graph_part;
 /* Print the stages of a part. mem NULL: a digest of the text's own (no addresses, no data). */
 HT_MUST_USE int graph__emit(graph_part *, graph_stage_mem *, ht_arena *, ht_buf *text, ht_err *);
-/* Queries of a block of attention at this many rows; each block sees a prefix of the keys. */
-uint32_t graph__attn_block(uint32_t rows);
 
 /* ---- plan.c, run.c ---- */
 typedef struct {                     /* what was asked for and what the compiled model says       */
