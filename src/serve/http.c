@@ -137,7 +137,7 @@ static void tell(serve__conn *c)
     pthread_cond_broadcast(&c->told);
 }
 
-void serve__http_left(serve__conn *c)
+static void http_left(serve__conn *c)
 {
     pthread_mutex_lock(&c->mu);
     if (!c->gone) {
@@ -149,14 +149,6 @@ void serve__http_left(serve__conn *c)
         tell(c);
     }
     pthread_mutex_unlock(&c->mu);
-}
-
-bool serve__conn_gone(serve__conn *c)
-{
-    pthread_mutex_lock(&c->mu);
-    const bool gone = c->gone || !c->mc;
-    pthread_mutex_unlock(&c->mu);
-    return gone;
 }
 
 void serve__conn_watch(serve__conn *c, void (*fn)(void *), void *arg)
@@ -449,7 +441,7 @@ static void *watch(void *arg)
             }
             serve__conn *c = find(h, ev[i].data.u64);
             if (!c) continue;
-            serve__http_left(c);
+            http_left(c);
             serve__conn_release(c);
         }
         const uint64_t now = ht_now_ns();
@@ -575,7 +567,7 @@ int serve__http_open(serve__http **out, const serve__http_params *p, ht_err *err
     return rc;
 }
 
-void serve__http_quiesce(serve__http *h)
+static void http_quiesce(serve__http *h)
 {
     if (h->quiet || !h->daemon) return;
     h->quiet = true;
@@ -606,7 +598,7 @@ void serve__http_close(serve__http *h)
 {
     if (!h) return;
     if (h->daemon) {
-        serve__http_quiesce(h);
+        http_quiesce(h);
         wake_all(h);
         MHD_stop_daemon(h->daemon);
     }
@@ -663,11 +655,6 @@ const char *serve__conn_path(const serve__conn *c)
 const char *serve__conn_header(const serve__conn *c, const char *name)
 {
     return c->mc ? MHD_lookup_connection_value(c->mc, MHD_HEADER_KIND, name) : NULL;
-}
-
-const char *serve__conn_query(const serve__conn *c, const char *name)
-{
-    return c->mc ? MHD_lookup_connection_value(c->mc, MHD_GET_ARGUMENT_KIND, name) : NULL;
 }
 
 const char *serve__conn_body(const serve__conn *c, size_t *n)

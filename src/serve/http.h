@@ -26,8 +26,6 @@ typedef struct {
     void *user;
 } serve__http_params;
 HT_MUST_USE int serve__http_open(serve__http **, const serve__http_params *, ht_err *);
-/* No new connections and requests; those under way go on. */
-void serve__http_quiesce(serve__http *);
 /* Closes everything. Answers that are still owed get 503. */
 void serve__http_close(serve__http *);
 uint16_t serve__http_port(const serve__http *);   /* 0: a Unix socket */
@@ -38,7 +36,6 @@ bool serve__http_busy(serve__http *);             /* an answer is owed or on its
 const char *serve__conn_method(const serve__conn *);
 const char *serve__conn_path(const serve__conn *);                 /* without the query */
 const char *serve__conn_header(const serve__conn *, const char *name); /* any case; NULL: absent */
-const char *serve__conn_query(const serve__conn *, const char *name);  /* NULL: absent */
 const char *serve__conn_body(const serve__conn *, size_t *n);
 const char *serve__conn_peer(const serve__conn *);                 /* "127.0.0.1", "unix" */
 
@@ -53,9 +50,6 @@ void serve__conn_write(serve__conn *, const char *p, size_t n);
 /* The stream's end; failed: the connection is cut instead, so that the client cannot take what it
  * has for the whole. */
 void serve__conn_end(serve__conn *, bool failed);
-bool serve__conn_answered(const serve__conn *);   /* an answer was begun */
-/* The client has left, or the answer is out. */
-bool serve__conn_gone(serve__conn *);
 /* fn(arg) once, from another thread, when the client leaves before the answer is out; at once when
  * it has already. fn NULL: no longer, and it is not running when this returns. */
 void serve__conn_watch(serve__conn *, void (*fn)(void *), void *arg);

@@ -96,15 +96,6 @@ void serve__conn_end(serve__conn *c, bool failed)
     pthread_mutex_unlock(&c->mu);
 }
 
-bool serve__conn_answered(const serve__conn *c)
-{
-    serve__conn *w = (serve__conn *)(uintptr_t)c;
-    pthread_mutex_lock(&w->mu);
-    const bool yes = c->kind != HTTP_NOTHING;
-    pthread_mutex_unlock(&w->mu);
-    return yes;
-}
-
 /* libmicrohttpd asks for bytes of a stream. */
 static ssize_t read_out(void *cls, uint64_t pos, char *buf, size_t max)
 {

@@ -69,6 +69,4 @@ struct serve__conn {
 
 /* http_answer.c: give libmicrohttpd the answer that is there; the connection's lock is held. */
 enum MHD_Result serve__http_queue(serve__conn *);
-/* http.c: the client has left: marks, wakes libmicrohttpd, tells the watcher of the request. */
-void serve__http_left(serve__conn *);
 #endif

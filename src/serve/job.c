@@ -11,7 +11,7 @@
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
-void serve__flush(serve__req *r, ht_buf *b)
+static void flush(serve__req *r, ht_buf *b)
 {
     if (b->bad) {
         serve__fail f;
@@ -30,7 +30,7 @@ static void open_stream(serve__req *r)
     r->opened = true;
     serve__conn_stream(r->conn, r->proto->stream_type, r->proto->ping);
     if (r->proto->open) r->proto->open(r, &r->out);
-    serve__flush(r, &r->out);
+    flush(r, &r->out);
 }
 
 static void keep_piece(serve__job *j, int kind, const char *text, size_t n, uint32_t call)
@@ -40,7 +40,7 @@ static void keep_piece(serve__job *j, int kind, const char *text, size_t n, uint
     if (kind == PIECE_ARGS) ht_buf_add(&j->call[call].args, text, n);
 }
 
-void serve__piece_of(serve__job *j, int kind, const char *text, size_t n, uint32_t call)
+static void piece_of(serve__job *j, int kind, const char *text, size_t n, uint32_t call)
 {
     serve__req *r = j->req;
     const serve__piece p = {.kind = kind, .text = text, .n = n, .call = call};
@@ -48,7 +48,7 @@ void serve__piece_of(serve__job *j, int kind, const char *text, size_t n, uint32
     if (!r->stream || r->failed) return;
     open_stream(r);
     r->proto->piece(j, &p, &r->out);
-    serve__flush(r, &r->out);
+    flush(r, &r->out);
     j->spoke = true;
 }
 
@@ -56,8 +56,8 @@ static int on_reply(void *user, const ht_reply_event *ev)
 {
     serve__job *j = user;
     switch (ev->kind) {
-    case HT_REPLY_TEXT: serve__piece_of(j, PIECE_TEXT, ev->text, ev->n, 0); break;
-    case HT_REPLY_REASONING: serve__piece_of(j, PIECE_REASONING, ev->text, ev->n, 0); break;
+    case HT_REPLY_TEXT: piece_of(j, PIECE_TEXT, ev->text, ev->n, 0); break;
+    case HT_REPLY_REASONING: piece_of(j, PIECE_REASONING, ev->text, ev->n, 0); break;
     case HT_REPLY_CALL: {
         if (j->n_calls == MAX_CALLS) return 1;
         serve__call *c = &j->call[j->n_calls++];
@@ -65,11 +65,11 @@ static int on_reply(void *user, const ht_reply_event *ev)
         c->name = ht_arena_strndup(j->req->arena, ev->name, strlen(ev->name));
         ht_buf_init(&c->args, 0);
         if (!c->id || !c->name) return 1;
-        serve__piece_of(j, PIECE_CALL, "", 0, j->n_calls - 1);
+        piece_of(j, PIECE_CALL, "", 0, j->n_calls - 1);
         break;
     }
-    case HT_REPLY_ARGS: serve__piece_of(j, PIECE_ARGS, ev->text, ev->n, j->n_calls - 1); break;
-    case HT_REPLY_CALL_END: serve__piece_of(j, PIECE_CALL_END, "", 0, j->n_calls - 1); break;
+    case HT_REPLY_ARGS: piece_of(j, PIECE_ARGS, ev->text, ev->n, j->n_calls - 1); break;
+    case HT_REPLY_CALL_END: piece_of(j, PIECE_CALL_END, "", 0, j->n_calls - 1); break;
     }
     return 0;
 }
@@ -211,7 +211,7 @@ static int on_token(void *user, const ht_token_event *ev)
         ht_err err = {0};
         j->shown += ev->len;
         if (!j->reply) {
-            serve__piece_of(j, PIECE_TEXT, ev->text, ev->len, 0);
+            piece_of(j, PIECE_TEXT, ev->text, ev->len, 0);
         } else if (ht_reply_push(j->reply, ev->text, ev->len, &err)) {
             serve__fail f;
             (void)serve__bad_err(&f, NULL, &err);
@@ -229,7 +229,7 @@ static int on_prefill(void *user, const char *what, uint64_t done, uint64_t tota
     if (r->stream && r->return_progress && r->proto->progress && !r->failed) {
         open_stream(r);
         r->proto->progress(j, (uint32_t)done, (uint32_t)total, &r->out);
-        serve__flush(r, &r->out);
+        flush(r, &r->out);
     }
     return atomic_load(&r->gone) || r->failed;
 }
@@ -398,7 +398,7 @@ void serve__job_end(serve__job *j)
     if (r->stream && !r->failed && !atomic_load(&r->gone)) {
         open_stream(r);
         r->proto->job_end(j, &r->out);
-        serve__flush(r, &r->out);
+        flush(r, &r->out);
     }
 }
 
@@ -457,14 +457,14 @@ void serve__req_finish(serve__req *r)
     ht_buf_init(&b, 0);
     if (r->failed && r->opened) {
         r->proto->stream_error(r, &r->fail, &b);
-        serve__flush(r, &b);
+        flush(r, &b);
         serve__conn_end(r->conn, false);
     } else if (r->failed) {
         serve__answer_fail(r->s, r->conn, r->proto, &r->fail);
     } else if (r->stream) {
         open_stream(r);
         r->proto->close(r, &b);
-        serve__flush(r, &b);
+        flush(r, &b);
         serve__conn_end(r->conn, false);
     } else {
         r->proto->whole(r, &b);

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+static const serve__proto proto_ollama_generate;
+
 static const serve__field fields[] = {
     {"model", FIELD_OK, NULL},
     {"messages", FIELD_OK, NULL},
@@ -301,8 +303,8 @@ void serve__ollama_chat(serve__server *s, serve__conn *c)
 void serve__ollama_generate(serve__server *s, serve__conn *c)
 {
     serve__fail f = {0};
-    serve__req *r = serve__req_new(s, c, &serve__proto_ollama_generate, &f);
-    if (!r) serve__answer_fail(s, c, &serve__proto_ollama_generate, &f);
+    serve__req *r = serve__req_new(s, c, &proto_ollama_generate, &f);
+    if (!r) serve__answer_fail(s, c, &proto_ollama_generate, &f);
     else if (only_loads(r, "prompt")) answer_load(r);
     else serve__go(r, read_generate(r, &f), &f);
 }
@@ -399,7 +401,7 @@ static void stream_error(serve__req *r, const serve__fail *f, ht_buf *b)
         .stream_error = stream_error                                                               \
     }
 const serve__proto serve__proto_ollama_chat = PROTO("ollama chat");
-const serve__proto serve__proto_ollama_generate = PROTO("ollama generate");
+static const serve__proto proto_ollama_generate = PROTO("ollama generate");
 
 /* ---- the model, told in Ollama's words ------------------------------------------------------- */
 

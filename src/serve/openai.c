@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+static const serve__proto proto_text;
+
 #define OK(n)                                                                                      \
     {                                                                                              \
         n, FIELD_OK, NULL                                                                          \
@@ -295,9 +297,9 @@ static bool read_text(serve__req *r, serve__fail *f)
 void serve__completions(serve__server *s, serve__conn *c)
 {
     serve__fail f = {0};
-    serve__req *r = serve__req_new(s, c, &serve__proto_text, &f);
+    serve__req *r = serve__req_new(s, c, &proto_text, &f);
     if (r) serve__go(r, read_text(r, &f), &f);
-    else serve__answer_fail(s, c, &serve__proto_text, &f);
+    else serve__answer_fail(s, c, &proto_text, &f);
 }
 
 /* ---- answers: parts ------------------------------------------------------------------------- */
@@ -750,7 +752,7 @@ static void text_whole(serve__req *r, ht_buf *b)
     write_tail(&w, r);
 }
 
-const serve__proto serve__proto_text = {
+static const serve__proto proto_text = {
     .name = "completion",
     .stream_type = "text/event-stream",
     .ping = ": keep-alive\n\n",

@@ -56,8 +56,8 @@ typedef struct {
     void (*error)(const serve__fail *, ht_buf *);               /* body of an error */
     void (*stream_error)(serve__req *, const serve__fail *, ht_buf *);
 } serve__proto;
-extern const serve__proto serve__proto_chat, serve__proto_text, serve__proto_responses,
-    serve__proto_messages, serve__proto_ollama_chat, serve__proto_ollama_generate;
+extern const serve__proto serve__proto_chat, serve__proto_responses,
+    serve__proto_messages, serve__proto_ollama_chat;
 
 /* ---- requests -------------------------------------------------------------------------------- */
 typedef struct {
@@ -233,8 +233,6 @@ void serve__req_fail(serve__req *, const serve__fail *);
 /* All jobs are done, or it failed: answer, log, count, free. */
 void serve__req_finish(serve__req *);
 void serve__req_free(serve__req *);
-void serve__flush(serve__req *, ht_buf *);  /* what a protocol wrote, to the connection */
-void serve__piece_of(serve__job *, int kind, const char *text, size_t n, uint32_t call);
 
 /* ---- request.c: fields that several protocols share ---- */
 serve__req *serve__req_new(serve__server *, serve__conn *, const serve__proto *, serve__fail *);
