@@ -191,20 +191,6 @@ static bool one_message(ht_jw *w, const ht_json *msg, size_t i, serve__fail *f)
     return bad;
 }
 
-/* A tree in the request's arena from what was written. */
-static bool to_tree(serve__req *r, ht_buf *b, const ht_json **out, serve__fail *f)
-{
-    ht_err err = {0};
-    ht_json *j = NULL;
-    bool bad = false;
-    if (ht_buf_ok(b, "messages", &err) ||
-        ht_json_parse(r->arena, b->p, b->n, 0, "messages", &j, &err))
-        bad = serve__bad_err(f, "messages", &err);
-    ht_buf_done(b);
-    *out = j;
-    return bad;
-}
-
 static bool messages_of(serve__req *r, const ht_json **out, serve__fail *f)
 {
     const ht_json *list = ht_json_get(r->body, "messages"), *sys = ht_json_get(r->body, "system");
@@ -230,7 +216,7 @@ static bool messages_of(serve__req *r, const ht_json **out, serve__fail *f)
     ht_buf_done(&text);
     for (size_t i = 0; !bad && i < list->n; i++) bad = one_message(&w, &list->at[i], i, f);
     ht_jw_end(&w, ']');
-    if (!bad) return to_tree(r, &b, out, f);
+    if (!bad) return serve__tree(r, &b, "messages", out, f);
     ht_buf_done(&b);
     return true;
 }
@@ -270,7 +256,7 @@ static bool tools_of(serve__req *r, const ht_json **out, serve__fail *f)
         ht_jw_end(&w, '}');
     }
     ht_jw_end(&w, ']');
-    return to_tree(r, &b, out, f);
+    return serve__tree(r, &b, "tools", out, f);
 }
 
 /* {"type":"auto"|"any"|"none"|"tool","name":..,"disable_parallel_tool_use":..} in OpenAI's form. */
@@ -298,7 +284,7 @@ static bool choice_of(serve__req *r, const ht_json **out, bool *parallel, serve_
         ht_jw_kstr(&w, "name", name ? name : "");
         ht_jw_end(&w, '}');
     }
-    return to_tree(r, &b, out, f);
+    return serve__tree(r, &b, "tools", out, f);
 }
 
 static bool thinking_of(serve__req *r, serve__fail *f)

@@ -153,8 +153,6 @@ static bool as_messages(serve__req *r, const char *prompt, const char *system, c
 {
     ht_buf b;
     ht_jw w;
-    ht_err err = {0};
-    ht_json *j = NULL;
     ht_buf_init(&b, 0);
     ht_jw_init(&w, &b, 0);
     ht_jw_arr(&w);
@@ -165,12 +163,7 @@ static bool as_messages(serve__req *r, const char *prompt, const char *system, c
         ht_jw_end(&w, '}');
     }
     ht_jw_end(&w, ']');
-    bool bad = false;
-    if (ht_buf_ok(&b, "messages", &err) || ht_json_parse(r->arena, b.p, b.n, 0, "prompt", &j, &err))
-        bad = serve__bad_err(f, "prompt", &err);
-    ht_buf_done(&b);
-    *out = j;
-    return bad;
+    return serve__tree(r, &b, "prompt", out, f);
 }
 
 static bool read_generate(serve__req *r, serve__fail *f)

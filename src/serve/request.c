@@ -39,6 +39,18 @@ bool serve__bad_err(serve__fail *f, const char *param, const ht_err *err)
     return true;
 }
 
+bool serve__tree(serve__req *r, ht_buf *b, const char *param, const ht_json **out, serve__fail *f)
+{
+    ht_err err = {0};
+    ht_json *j = NULL;
+    bool bad = false;
+    if (ht_buf_ok(b, param, &err) || ht_json_parse(r->arena, b->p, b->n, 0, param, &j, &err))
+        bad = serve__bad_err(f, param, &err);
+    ht_buf_done(b);
+    *out = j;
+    return bad;
+}
+
 /* ---- a request ------------------------------------------------------------------------------- */
 
 static void random_id(char *out, size_t cap, const char *prefix)

@@ -115,18 +115,6 @@ static bool write_items(ht_jw *w, const ht_json *list, serve__fail *f)
     return false;
 }
 
-static bool to_tree(serve__req *r, ht_buf *b, const char *what, const ht_json **out, serve__fail *f)
-{
-    ht_err err = {0};
-    ht_json *j = NULL;
-    bool bad = false;
-    if (ht_buf_ok(b, what, &err) || ht_json_parse(r->arena, b->p, b->n, 0, what, &j, &err))
-        bad = serve__bad_err(f, what, &err);
-    ht_buf_done(b);
-    *out = j;
-    return bad;
-}
-
 static bool read_messages(serve__req *r, const ht_json **out, serve__fail *f)
 {
     const ht_json *in = ht_json_get(r->body, "input");
@@ -148,7 +136,7 @@ static bool read_messages(serve__req *r, const ht_json **out, serve__fail *f)
     }
     const bool bad = in->type == HT_JARR && write_items(&w, in, f);
     ht_jw_end(&w, ']');
-    if (!bad) return to_tree(r, &b, "input", out, f);
+    if (!bad) return serve__tree(r, &b, "input", out, f);
     ht_buf_done(&b);
     return true;
 }
@@ -185,7 +173,7 @@ static bool read_tools(serve__req *r, const ht_json **out, serve__fail *f)
         ht_jw_end(&w, '}');
     }
     ht_jw_end(&w, ']');
-    return to_tree(r, &b, "tools", out, f);
+    return serve__tree(r, &b, "tools", out, f);
 }
 
 static bool read_text(serve__req *r, serve__fail *f)

@@ -251,6 +251,8 @@ bool serve__get_int(const ht_json *, const char *key, int64_t lo, int64_t hi, in
 bool serve__get_real(const ht_json *, const char *key, double lo, double hi, float *out,
                      serve__fail *);
 bool serve__get_str(const ht_json *, const char *key, const char **out, serve__fail *);
+/* What was written in the common form, as a tree in the request's arena; the buffer is freed. */
+bool serve__tree(serve__req *, ht_buf *, const char *param, const ht_json **out, serve__fail *);
 /* temperature, top_p, ... seed: the names all protocols share. */
 bool serve__sampling(serve__req *, const ht_json *, serve__fail *);
 bool serve__stops(serve__req *, const ht_json *, const char *key, serve__fail *);
