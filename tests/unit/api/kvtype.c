@@ -202,8 +202,7 @@ static void put_gate(ht_engine *e, const char *dir, const ht_kv_gate *g)
 }
 T_CASE(kvtype, gate)
 {
-    char dir[] = "/tmp/hetero-kv-XXXXXX";
-    T_TRUE(mkdtemp(dir) != NULL);
+    const char *dir = t_tmp();
     ht_engine *e = NULL, *forced = open_kv("q8_0", "tq4", 64, 1, 0);
     ht_err err = {0};
     ht_engine_params p = {.model = TALE, .ctx = CTX, .ctk = "q8_0", .ctv = "tq4", .threads = 1};

@@ -1,8 +1,6 @@
 /* prefix.c - the prefix index and its files. Tokens come from a small alphabet so that prompts
- * share
- * prefixes; "computing" a position writes a value that depends on all tokens up to it, so a page
- * that
- * does not belong to its prompt shows itself. */
+ * share prefixes; "computing" a position writes a value that depends on all tokens up to it, so a
+ * page that does not belong to its prompt shows itself. */
 #include "kv/prefix.h"
 #include "core/arena.h"
 #include "core/clock.h"
@@ -10,7 +8,6 @@
 #include "kv/pagefile.h"
 #include "step/step.h"
 #include "test.h"
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +22,6 @@ static const char cls[] = "toy act=f32";
 typedef struct {
     ht_pool *pool;
     ht_prefix *x;
-    char dir[64];
 } world;
 
 static ht_pool *new_pool(uint32_t full, uint32_t win)
@@ -253,20 +249,6 @@ T_CASE_SECONDS(prefix, random_against_values, 120)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static const char *new_dir(char out[64])
-{
-    (void)snprintf(out, 64, "/tmp/ht-prefix-XXXXXX");
-    T_TRUE(mkdtemp(out) != NULL);
-    return out;
-}
-static void remove_dir(const char *dir)
-{
-    DIR *d = opendir(dir);
-    const struct dirent *it;
-    while (d && (it = readdir(d)) != NULL) (void)unlinkat(dirfd(d), it->d_name, 0);
-    if (d) (void)closedir(d);
-    T_EQ_INT(rmdir(dir), 0);
-}
 static uint32_t save(world *w, uint32_t max)
 {
     uint32_t left;
@@ -277,10 +259,10 @@ static uint32_t save(world *w, uint32_t max)
 
 T_CASE(prefix, files_outlive_the_pool)
 {
-    char dir[64];
+    const char *dir = t_tmp();
     int32_t ids[CTX];
     ramp(ids, CTX);
-    world w = new_world(64, 64, 64, new_dir(dir), 0);
+    world w = new_world(64, 64, 64, dir, 0);
     (void)serve(&w, ids, 300);
     T_EQ_INT(save(&w, 4), 5); /* in portions */
     T_EQ_INT(save(&w, 0), 0);
@@ -309,7 +291,6 @@ T_CASE(prefix, files_outlive_the_pool)
     ht_seq_free(s);
     ht_prefix_free(x);
     ht_pool_free(p);
-    remove_dir(dir);
 }
 
 /* The path of entry i of the folder. */
@@ -342,10 +323,11 @@ T_CASE(prefix, harmed_files_are_refused)
                 {16, "digest of its head"},  {48, "digest of its head"},
                 {112, "digest of its"},      {240, "digest of its head"},
                 {390, "digest of its head"}, {500, "digest of its data"}};
-    char dir[64], path[160];
+    const char *dir = t_tmp();
+    char path[160];
     int32_t ids[CTX];
     ramp(ids, CTX);
-    world w = new_world(64, 64, 64, new_dir(dir), 0);
+    world w = new_world(64, 64, 64, dir, 0);
     (void)serve(&w, ids, 33);
     T_EQ_INT(save(&w, 0), 0);
     free_world(&w);
@@ -363,18 +345,18 @@ T_CASE(prefix, harmed_files_are_refused)
         free_world(&w);
         if (!cut) patch(path, harm[i].at, 1);
     }
-    remove_dir(dir);
 }
 
 /* Whole and well signed, but of another prompt: the name is not believed. */
 T_CASE(prefix, a_file_under_another_name_is_refused)
 {
-    char dir[64], a[160], b[160];
+    const char *dir = t_tmp();
+    char a[160], b[160];
     int32_t ids[CTX], other[CTX];
     ramp(ids, CTX);
     ramp(other, CTX);
     other[3] = 99;
-    world w = new_world(64, 64, 64, new_dir(dir), 0);
+    world w = new_world(64, 64, 64, dir, 0);
     (void)serve(&w, ids, 33);
     (void)save(&w, 0);
     path_at(dir, 0, a);
@@ -390,16 +372,16 @@ T_CASE(prefix, a_file_under_another_name_is_refused)
     T_EQ_INT(hit.why, HT_PREFIX_DAMAGED);
     T_CHECK(strstr(hit.damaged.msg, "its key is not its name"), "%s", hit.damaged.msg);
     free_world(&w);
-    remove_dir(dir);
 }
 
 T_CASE(prefix, folder_budget_and_leftovers)
 {
-    char dir[64], path[160];
+    const char *dir = t_tmp();
+    char path[160];
     int32_t ids[CTX];
     ramp(ids, CTX);
     const uint64_t page = HT_PAGEFILE_HEAD + (uint64_t)2 * 2 * HT_PAGE * HEADS * DIM * 4;
-    world w = new_world(64, 64, 64, new_dir(dir), 5 * page);
+    world w = new_world(64, 64, 64, dir, 5 * page);
     (void)serve(&w, ids, 300);
     (void)save(&w, 0);
     free_world(&w);
@@ -426,7 +408,6 @@ T_CASE(prefix, folder_budget_and_leftovers)
     T_EQ_INT(gone, n - 2);
     T_OK(ht_pagefile_prune(dir, UINT64_MAX, ht_now_unix() + 10, &gone, &freed, &e), e);
     T_EQ_INT(gone, 2);
-    remove_dir(dir);
 }
 
 T_CASE(prefix, a_folder_that_cannot_be_written)
@@ -436,9 +417,11 @@ T_CASE(prefix, a_folder_that_cannot_be_written)
     uint32_t left;
     ht_err e = {0};
     ramp(ids, CTX);
-    world w = new_world(64, 64, 64, new_dir(dir), 0);
+    (void)snprintf(dir, sizeof dir, "%s/gone", t_tmp());
+    T_EQ_INT(mkdir(dir, 0700), 0);
+    world w = new_world(64, 64, 64, dir, 0);
     (void)serve(&w, ids, 70);
-    remove_dir(dir);
+    T_EQ_INT(rmdir(dir), 0);
     T_ERR(ht_prefix_save(w.x, 0, &left, &e), HT_EIO, e, "cannot be made");
     T_EQ_INT(left, 2);
     T_EQ_INT(serve(&w, ids, 70).tokens, 64); /* as good as before */
