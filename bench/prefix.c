@@ -1,6 +1,5 @@
-/* prefix.c - what a known beginning of a prompt saves: time to the first token of 2,000 shared
- * and 32
- * new tokens, cold, from memory and from files, in turns; and what forks of it cost.
+/* prefix.c - what a known beginning of a prompt saves: time to the first token of 2,000 shared and
+ * 32 new tokens, cold, from memory and from files, in turns; and what forks of it cost.
  *
  * usage: prefix MODEL FOLDER [shared 2000] [repetitions 6] [forks 8]
  * FOLDER is emptied of page files first. Prints one JSON object. */

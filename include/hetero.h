@@ -162,8 +162,7 @@ enum { HT_PAGE_POSITIONS = 32 };
 void ht_engine_pages(const ht_engine *, uint32_t *total, uint32_t *free_pages);
 /* Write pages of the prefix cache that have no file yet, at most max_pages (0: all); *left (NULL
  * allowed): those still without. Nothing without a folder. HT_EIO: the disk; the cache is as good
- * as
- * before. */
+ * as before. */
 HT_MUST_USE int ht_engine_prefix_save(ht_engine *, uint32_t max_pages, uint32_t *left, ht_err *);
 typedef struct ht_prefix_counts {
     uint64_t lookups, hits;          /* generations that asked; that took pages over              */

@@ -2,11 +2,9 @@
  * may be entered, and the folder of files as people see it.
  *
  * Class rule (product.md 4): what computes a position of a prompt is a function of the prompt and
- * the
- * plan, never of what happens to be cached. Each page of a session therefore remembers the class
- * that
- * wrote it (none when two did), and a page is kept or taken over only where prefill of this very
- * prompt would write the same class. */
+ * the plan, never of what happens to be cached. Each page of a session therefore remembers the
+ * class that wrote it (none when two did), and a page is kept or taken over only where prefill of
+ * this very prompt would write the same class. */
 #include "kv/prefix.h"
 #include "api/whole.h"
 #include "core/clock.h"
@@ -77,8 +75,8 @@ static int page_io(void *dev, ht_kv *kv, int kv_class, uint32_t page, void *host
 }
 
 /* Everything that the bytes of a page depend on beside class, salt and tokens. A folder outlives
- * the
- * process, so there it is the content of the model and the build; in memory they cannot change. */
+ * the process, so there it is the content of the model and the build; in memory they cannot
+ * change. */
 static int identity(ht_engine *e, const ht_engine_params *p, uint8_t out[32], ht_err *err)
 {
     const ht_kv *kv = ht_pool_kv(e->pool);

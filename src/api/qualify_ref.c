@@ -263,8 +263,7 @@ const char *api__ref_name(int state)
 }
 
 /* Everything that the checks depend on: model, tokenizer, program, machine, and what of the
- * engine's
- * settings changes its numbers or kernels. */
+ * engine's settings changes its numbers or kernels. */
 static int cache_key(ht_engine *e, char key[HT_SEEN_KEY], ht_err *err)
 {
     const api__subject *who;

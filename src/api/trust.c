@@ -1,7 +1,6 @@
 /* trust.c - the first use of a pack hashes every byte of it; later ones trust the file's identity
- * (format/trust.h) until it changes, or until the caller asks to verify. The digest of other
- * files is
- * found the same way, when somebody needs it. */
+ * (format/trust.h) until it changes, or until the caller asks to verify. The digest of other files
+ * is found the same way, when somebody needs it. */
 #include "format/trust.h"
 #include "api/api.h"
 #include "core/opt.h"

@@ -38,9 +38,8 @@ static void add_chunk(reader *r, uint64_t t, const ht_json *ids)
         r->broken = r->broken || ids->at[i].type != HT_JINT;
         tok[i] = (int32_t)ids->at[i].i;
     }
-    /* A chunk reaches to the end of the piece that completed its event: events of one piece
-     * after the
-     * first have no bytes of their own. */
+    /* A chunk reaches to the end of the piece that completed its event: events of one piece after
+     * the first have no bytes of their own. */
     const size_t bytes = r->raw->n - r->taken;
     r->taken = r->raw->n;
     r->chunk[r->n++] = (ht_bench_chunk){t, (uint32_t)bytes, tok ? (uint32_t)n : 0, tok};
@@ -180,8 +179,7 @@ static uint8_t judge(reader *r, const ht_http_result *h, uint32_t n_prompt, uint
     if (r->after) return refuse(f, HT_SM_BAD_OUTPUT, "events after the end mark");
     if (r->n == 0) return refuse(f, HT_SM_BAD_OUTPUT, "no token");
     /* Ollama tokenizes the text itself and puts a BOS before it where the model has one; fewer
-     * tokens
-     * than were sent are a prompt that it has cut. */
+     * tokens than were sent are a prompt that it has cut. */
     const int64_t bos = r->s->api == CLI_API_OLLAMA ? 1 : 0;
     if (f->said_prompt >= 0 && (f->said_prompt < n_prompt || f->said_prompt > n_prompt + bos)) {
         snprintf(text, sizeof text, "the server counts %lld prompt tokens, sent were %u",

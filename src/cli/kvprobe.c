@@ -2,10 +2,9 @@
  *
  * One text, evaluated once with the F16 cache and once with each pair of types. Which form of a
  * page a row reads is a matter of positions, so a row at depth d sees the cache exactly as a
- * decoded token there would: what is measured is the path that is used. At each depth the logits
- * of the 255
- * positions before it are compared: Kullback-Leibler divergence in nats over the whole vocabulary,
- * perplexity on the text, agreement of the likeliest token (techniques.md 8). */
+ * decoded token there would: what is measured is the path that is used. At each depth the logits of
+ * the 255 positions before it are compared: Kullback-Leibler divergence in nats over the whole
+ * vocabulary, perplexity on the text, agreement of the likeliest token (techniques.md 8). */
 #include "cli/store.h"
 #include "core/arena.h"
 #include "core/path.h"

@@ -1,6 +1,5 @@
-/* prefix.c - `hetero prefix`: what a folder of the prefix cache holds, whether it is whole, and
- * how to
- * make it smaller; and what `run` and `chat` do with theirs. */
+/* prefix.c - `hetero prefix`: what a folder of the prefix cache holds, whether it is whole, and how
+ * to make it smaller; and what `run` and `chat` do with theirs. */
 #include "cli/cli.h"
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,6 @@
 /* samples.c - hetero run --n-samples: several completions of one prompt. The prompt is run once;
- * the
- * others are forks that share its pages, and all are decoded in the same passes over the weights. A
- * sample is what a run of its own with that seed would give. */
+ * the others are forks that share its pages, and all are decoded in the same passes over the
+ * weights. A sample is what a run of its own with that seed would give. */
 #include "cli/samples.h"
 #include "core/arena.h"
 #include <string.h>

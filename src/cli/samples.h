@@ -6,8 +6,7 @@
 uint32_t cli__n_samples(const cli__ctx *);  /* 1 for other commands than run */
 void cli__samples_params(const cli__ctx *, ht_engine_params *); /* a session for each */
 /* Generate and print them: text one after the other, or one document with --json. Sample i draws
- * with
- * seed + i. An exit status, or a negative code. */
+ * with seed + i. An exit status, or a negative code. */
 HT_MUST_USE int cli__samples(cli__ctx *, ht_engine *, const int32_t *ids, size_t n_ids,
                              const ht_gen_params *, ht_err *);
 #endif

@@ -1,6 +1,5 @@
 /* seconds.h - counters of the machine once a second while a slot runs (evidence.md 3.7), on a
- * thread of
- * its own that sleeps in between. */
+ * thread of its own that sleeps in between. */
 #ifndef HT_CLI_SECONDS_H
 #define HT_CLI_SECONDS_H
 #include "core/buf.h"

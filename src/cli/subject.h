@@ -12,8 +12,7 @@ typedef struct {
     ht_bundle_file file[CLI_SUBJECT_FILES]; size_t n_files;
 } cli__subject;
 /* Of an engine as the library accounts for it (ht_engine_subject), and of this program's build;
- * every
- * byte is hashed. Documents live in the arena. */
+ * every byte is hashed. Documents live in the arena. */
 HT_MUST_USE int cli__subject_make(ht_arena *, ht_engine *, cli__subject *, ht_err *);
 /* A file of this installation's state: $XDG_STATE_HOME/hetero/NAME; makes the folder. */
 HT_MUST_USE int cli__state_path(const char *name, char out[CLI_PATH], ht_err *);

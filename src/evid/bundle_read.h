@@ -9,8 +9,7 @@ enum { EVID__MAX_CELLS = 256 };
 HT_MUST_USE int evid__doc(ht_arena *, const ht_manifest *, const char *path, const ht_field *,
                           const char *schema, const ht_json **out, ht_err *);
 /* machine/before.json and after.json: digests of the class and the state, which must not have
- * changed;
- * *unreadable is set when a leaf of either matches nothing. */
+ * changed; *unreadable is set when a leaf of either matches nothing. */
 HT_MUST_USE int evid__read_machine(ht_arena *, const ht_manifest *, char cls[HT_SHA256_HEX],
                                    char state[HT_SHA256_HEX], bool *unreadable, ht_err *);
 /* The digests that subject/ and build/ name. */
@@ -37,9 +36,8 @@ HT_MUST_USE int evid__check_statement(ht_arena *, const char *dir, const ht_trus
                                       const ht_buf *payload, char statement_sha[HT_SHA256_HEX],
                                       char bench_key[HT_SHA256_HEX], ht_err *);
 
-/* Make the folders of path below dir, then the file, which must not exist. Not synced: what is
- * lost in
- * a crash is missed by its digest. */
+/* Make the folders of path below dir, then the file, which must not exist. Not synced: what is lost
+ * in a crash is missed by its digest. */
 HT_MUST_USE int evid__put_file(const char *dir, const char *path, const void *data, size_t n,
                                ht_err *);
 

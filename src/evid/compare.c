@@ -63,9 +63,8 @@ static void write_times(const ht_comparison *v, uint32_t c, enum ht_cmp_arm arm,
     ht_jw_end(w, '}');
 }
 
-/* Ratios reference / ours of a run: `ref` is the foreign server, or N in the null run. Ours
- * failed is
- * ratio 0, the worst rank; the reference failed leaves the cell without a figure. */
+/* Ratios reference / ours of a run: `ref` is the foreign server, or N in the null run. Ours failed
+ * is ratio 0, the worst rank; the reference failed leaves the cell without a figure. */
 static int ratios(const ht_comparison *v, uint32_t c, bool null_run, unsigned metric,
                   uint64_t ratio[HT_STAT_MAX_N], ht_stat *st, bool *known, ht_err *e)
 {
@@ -173,14 +172,12 @@ static void write_guards(ht_jw *w, const char *key, uint32_t set)
 }
 
 /* "class": TOKEN_IDENTICAL only where every answer's own count says that it took the ids as they
- * were
- * sent; "verdict": may the figures stand for more than this run? */
-static int write_comparison(ht_arena *a, const ht_comparison *v, ht_buf *out, ht_err *e)
+ * were sent; "verdict": may the figures stand for more than this run? */
+static int write_comparison(const ht_comparison *v, ht_buf *out, ht_err *e)
 {
     uint32_t red = 0, missing = 0;
     bool identical = strcmp(v->design.api, "ollama") != 0, holds = true;
     ht_jw w;
-    (void)a;
     for (size_t i = 0; i < v->n_samples; i++) {
         const ht_cmp_sample *x = &v->sample[i];
         red |= x->guards.red;
@@ -261,7 +258,7 @@ static int seal(ht_arena *a, const char *dir, const ht_key *bench, ht_buf *b,
     HT_TRY(ht_comparison_read(a, &in, &v, e));
     HT_TRY(evid__put_file(dir, "inputs.manifest.json", b->p, b->n, e));
     ht_buf_clear(b);
-    HT_TRY(write_comparison(a, &v, b, e));
+    HT_TRY(write_comparison(&v, b, e));
     HT_TRY(evid__put_file(dir, ANALYSIS, b->p, b->n, e));
     ht_buf_clear(b);
     HT_TRY(ht_manifest_write(a, dir, "hetero/outputs/1", path, role, 1, in.sha256, b, e));
@@ -295,7 +292,7 @@ static int recompute(ht_arena *a, const char *dir, const ht_trust *t, int64_t no
     const ht_mfile *f = &outs->file[0];
     if (outs->n != 1 || strcmp(f->path, ANALYSIS) != 0 || strcmp(f->role, "output") != 0)
         return HT_FAIL(e, HT_EFORMAT, "MANIFEST: the output of a comparison is " ANALYSIS);
-    HT_TRY(write_comparison(a, v, b, e));
+    HT_TRY(write_comparison(v, b, e));
     if (b->n != f->bytes || memcmp(b->p, f->data, b->n) != 0)
         return HT_FAIL(e, HT_EFORMAT, "RECOMPUTED: %s is not what the inputs and the policy give",
                        f->path);

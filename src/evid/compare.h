@@ -1,8 +1,6 @@
-/* compare.h - bundles of external control (product.md R9): this runtime against a foreign server
- * on the
- * same prompts. Reading, analysis and verification; what the files mean is docs/bundle.md,
- * "Comparisons".
- * A comparison has a statement type of its own: nothing can be promoted from it. */
+/* compare.h - bundles of external control (product.md R9): this runtime against a foreign server on
+ * the same prompts. Reading, analysis and verification; what the files mean is docs/bundle.md,
+ * "Comparisons". A comparison has a statement type of its own: nothing can be promoted from it. */
 #ifndef HT_EVID_COMPARE_H
 #define HT_EVID_COMPARE_H
 #include "evid/bundle.h"
@@ -49,9 +47,8 @@ typedef struct {
     ht_cmp_sample *sample; size_t n_samples;          /* two a pair, in the order they were run   */
     const char *model_sha, *tok_sha, *binary_sha, *assets_sha;
 } ht_comparison;
-/* Everything is borrowed from the manifest and the arena. HT_EFORMAT: the message starts with
- * the rule's
- * group, as of ht_evidence_read(). */
+/* Everything is borrowed from the manifest and the arena. HT_EFORMAT: the message starts with the
+ * rule's group, as of ht_evidence_read(). */
 HT_MUST_USE int ht_comparison_read(ht_arena *, const ht_manifest *in, ht_comparison *out, ht_err *);
 
 /* dir holds all inputs and nothing else; writes manifests, analysis and the signed statement. */

@@ -1,6 +1,5 @@
 /* compare_read.c - the inputs of a comparison against each other: design, prompts, journal,
- * samples,
- * raw streams; see compare.h. */
+ * samples, raw streams; see compare.h. */
 #include "evid/bundle_read.h"
 #include "evid/compare.h"
 #include "evid/journal.h"

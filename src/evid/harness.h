@@ -56,9 +56,9 @@ typedef struct {
     bool synthetic;
     int64_t started_unix;
     const char *policy; size_t n_policy;               /* its bytes */
-    /* The bundle that the candidate was selected by (64 hex digits; NULL: none) and the digests
-     * of its
-     * prompts: a prompt of them is refused, so that selection and confirmation share no sample. */
+    /* The bundle that the candidate was selected by (64 hex digits; NULL: none) and the digests of
+     * its prompts: a prompt of them is refused, so that selection and confirmation share no sample.
+     * */
     const char *selection; const char *const *used; size_t n_used;
     const ht_bundle_file *extra; size_t n_extra;       /* subject/, build/, quality/ */
 } ht_bench_plan;

@@ -25,8 +25,7 @@ typedef struct {
 /* root as in env.h; gpus NULL: none. Whatever cannot be read is unknown: there is no error. */
 void ht_telemetry_take(const char *root, const ht_gpus *gpus, ht_telemetry *out);
 /* What was true at any of the seconds inside a slot is true of the slot: a supply that was off,
- * clocks
- * that moved, events and processes of a GPU. after: the counters taken at its end. */
+ * clocks that moved, events and processes of a GPU. after: the counters taken at its end. */
 void ht_telemetry_fold(const ht_telemetry *second, size_t n, ht_telemetry *after);
 /* gap[2]: around the idle time before the slot (pressure is read there: during the slot it would
  * count the measured program itself); slot[2]: around the slot. Every guard of policy.h by name:

@@ -1,6 +1,5 @@
 /* pagefile.c - a KV page in a file of its own: written whole or not at all, read as if somebody
- * else
- * had written it. Numbers are stored as the machine has them; everything this runs on is
+ * else had written it. Numbers are stored as the machine has them; everything this runs on is
  * little-endian. */
 #include "kv/pagefile.h"
 #include "core/arena.h"

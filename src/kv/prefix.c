@@ -130,8 +130,7 @@ static bool any_own(const ht_prefix *x, int kv_class)
 }
 
 /* The pool's call for pages: give back until `want` of the class are free. An entry whose page is
- * in
- * use elsewhere frees nothing but lets its parent go. */
+ * in use elsewhere frees nothing but lets its parent go. */
 static void reclaim(void *user, int kv_class, uint32_t want)
 {
     ht_prefix *x = user;

@@ -39,8 +39,7 @@ typedef struct {
     void *dev;
 } ht_prefix_params;
 /* HT_EUNSUPPORTED: the pool's types are packed, whose newest pages exist in two forms. The pool
- * must
- * outlive the index and has at most one. */
+ * must outlive the index and has at most one. */
 HT_MUST_USE int ht_prefix_new(ht_prefix **, ht_pool *, const ht_prefix_params *, ht_err *);
 void ht_prefix_free(ht_prefix *);                      /* NULL allowed; gives its pages back      */
 
@@ -56,8 +55,7 @@ typedef struct {
 HT_MUST_USE int ht_prefix_find(ht_prefix *, ht_seq *, const int32_t *ids, uint32_t n,
                                const char *cls, const char *salt, ht_prefix_hit *, ht_err *);
 /* Enter the sequence's first n_pages pages (fewer when the index is full of pages in use). All
- * their
- * positions were computed by cls and hold ids. */
+ * their positions were computed by cls and hold ids. */
 HT_MUST_USE int ht_prefix_add(ht_prefix *, const ht_seq *, const int32_t *ids, uint32_t n_pages,
                               const char *cls, const char *salt, ht_err *);
 /* Write up to max_pages pages that have no file yet (0: all), then flush the folder; *left: those

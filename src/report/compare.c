@@ -1,6 +1,5 @@
 /* compare.c - the page of a comparison with a foreign server: verdict and limits first, then the
- * table
- * of product.md R9 per context, the pairs, the null run, every failure. */
+ * table of product.md R9 per context, the pairs, the null run, every failure. */
 #include "evid/env.h"
 #include "evid/manifest.h"
 #include "report/priv.h"

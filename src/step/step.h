@@ -109,8 +109,8 @@ typedef struct ht_backend {            /* "ref", "cpu", "graph", "cuda", ...; co
     int (*stats)(const ht_plan *, ht_run_stats *);
     int (*describe)(const ht_dev *, char *json, size_t cap); /* kernels, threads: an object */
     /* What a plan turned out to be, as far as the engine itself learns it (a compiler's choices,
-     * the
-     * device and precision that ran): an object for the receipt. NULL: nothing beyond its cover. */
+     * the device and precision that ran): an object for the receipt. NULL: nothing beyond its
+     * cover. */
     int (*plan_describe)(const ht_plan *, char *json, size_t cap);
     /* Any thread, signal handlers too: wait() of the run in flight, or else of the next one,
      * returns ECANCELLED within 50 ms. run() must not clear it, or a cancel just before is lost. */

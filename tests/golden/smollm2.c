@@ -1,9 +1,8 @@
 /* smollm2.c - SmolLM2-135M-Instruct in Q4_1 (path in SMOLLM2_GGUF, not in the tree) through the
- * public
- * interface, as its users run it: with 8-bit activations not further from the float64 evaluation of
- * the stored weights than llama.cpp is, whose figures stand in the golden, and perplexity by the
- * stated
- * method. The short tier takes the shorter prompts and two chunks of text. */
+ * public interface, as its users run it: with 8-bit activations not further from the float64
+ * evaluation of the stored weights than llama.cpp is, whose figures stand in the golden, and
+ * perplexity by the stated method. The short tier takes the shorter prompts and two chunks of
+ * text. */
 #include "core/json.h"
 #include "hetero.h"
 #include "test.h"

@@ -2,11 +2,10 @@
  *
  *     OFF <tab> NOW <tab> TRUST.json <tab> BUNDLE
  *
- * verifies BUNDLE with check OFF doing nothing (-1: all on), in a child, because a verifier
- * without one of its
- * checks may crash. Answer, one line: "ok" or "refused" or "crashed", the checks that fired
- * (their refusals, or the
- * ways in which a gate did not pass), the message or the classes and gates, separated by tabs. */
+ * verifies BUNDLE with check OFF doing nothing (-1: all on), in a child, because a verifier without
+ * one of its checks may crash. Answer, one line: "ok" or "refused" or "crashed", the checks that
+ * fired (their refusals, or the ways in which a gate did not pass), the message or the classes and
+ * gates, separated by tabs. */
 #include "core/map.h"
 #include "evid/verify.h"
 #include <stdio.h>

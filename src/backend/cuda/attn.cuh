@@ -3,8 +3,8 @@
  * Position p belongs to stream p mod 512: class p/32 mod 16 (a block of its own), warp p/2 mod 16,
  * half warp p mod 2. A stream takes its keys upwards; streams meet in a fixed order: the two halves
  * of a warp, the 16 warps of a block upwards, the 16 classes pairwise. So the bits depend on the
- * position alone.
- * Lane i of a half warp holds elements i*E .. of a key; G query heads share a block's keys. */
+ * position alone. Lane i of a half warp holds elements i*E .. of a key; G query heads share a
+ * block's keys. */
 #ifndef HT_BACKEND_CUDA_ATTN_CUH
 #define HT_BACKEND_CUDA_ATTN_CUH
 #include "backend/cuda/device.cuh"
