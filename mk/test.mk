@@ -21,7 +21,7 @@ endef
 $(foreach d,$(UNITS),$(eval $(call unit_rule,$d)))
 
 # The others link the whole library.
-KINDS := $(foreach k,kern stage cover golden api fault,$(if $(wildcard tests/$k/*.c),$k))
+KINDS := $(foreach k,kern stage golden api fault,$(if $(wildcard tests/$k/*.c),$k))
 define kind_rule
 $(B)/test/$1: $(call test_objs,tests/$1) $(call link_of,api)
 	@mkdir -p $$(@D)
