@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -242,7 +243,8 @@ typedef struct {
 } group;
 
 typedef struct {
-    ht_pagefile *head; /* [n] of the readable files */
+    ht_pagefile *head;     /* [n] of the readable files */
+    uint8_t (*parent)[32]; /* [n] theirs, sorted */
     uint64_t *bytes;
     int64_t *used_s;
     size_t n;
@@ -252,30 +254,29 @@ typedef struct {
     char first_bad[240];
 } folder;
 
-static int head_of(const char *dir, const ht_pagefile_entry *f, int check, folder *o)
+static void head_of(const char *dir, const ht_pagefile_entry *f, int check, folder *o)
 {
     char path[HT_PATH_MAX];
     ht_err why = {0};
     const int k = snprintf(path, sizeof path, "%s/%s", dir, f->name);
-    if (k < 0 || (size_t)k >= sizeof path) return 0;
+    if (k < 0 || (size_t)k >= sizeof path) return;
     if (ht_pagefile_head(path, check != 0, &o->head[o->n], &why) == 0) {
         o->bytes[o->n] = f->bytes;
         o->used_s[o->n++] = f->used_s;
-    } else {
-        if (!o->bad++) (void)snprintf(o->first_bad, sizeof o->first_bad, "%s", why.msg);
+    } else if (!o->bad++) {
+        (void)snprintf(o->first_bad, sizeof o->first_bad, "%s", why.msg);
     }
-    return 0;
 }
 
-static bool followed(const folder *o, size_t i)
+static int by_key(const void *a, const void *b)
 {
-    for (size_t k = 0; k < o->n; k++)
-        if (!memcmp(o->head[k].parent, o->head[i].key, 32)) return true;
-    return false;
+    return memcmp(a, b, 32);
 }
 
 static void sort_into_groups(folder *o)
 {
+    for (size_t i = 0; i < o->n; i++) memcpy(o->parent[i], o->head[i].parent, 32);
+    if (o->n) qsort(o->parent, o->n, sizeof *o->parent, by_key);
     for (size_t i = 0; i < o->n; i++) {
         size_t g = 0;
         while (g < o->n_groups && memcmp(o->group[g].identity, o->head[i].identity, 32) != 0) g++;
@@ -288,7 +289,7 @@ static void sort_into_groups(folder *o)
         }
         p->pages++;
         p->bytes += o->bytes[i];
-        p->ends += !followed(o, i);
+        p->ends += !bsearch(o->head[i].key, o->parent, o->n, sizeof *o->parent, by_key);
         if (o->used_s[i] > p->used_s) p->used_s = o->used_s[i];
     }
 }
@@ -328,15 +329,16 @@ static int read_folder(const char *dir, int check, const ht_pagefile_entry *list
                        char **json, ht_err *err)
 {
     folder o = {.head = ht_mem_array(n + 1, sizeof *o.head),
+                .parent = ht_mem_array(n + 1, sizeof *o.parent),
                 .bytes = ht_mem_array(n + 1, sizeof *o.bytes),
                 .used_s = ht_mem_array(n + 1, sizeof *o.used_s),
                 .group = ht_mem_array(n + 1, sizeof *o.group)};
-    int rc = o.head && o.bytes && o.used_s && o.group
+    int rc = o.head && o.parent && o.bytes && o.used_s && o.group
                  ? 0
                  : HT_FAIL(err, HT_ENOMEM, "no memory to list %zu prefix pages", n);
     for (size_t i = 0; i < n && !rc; i++) {
         if (list[i].partial) o.partial++;
-        else rc = head_of(dir, &list[i], check, &o);
+        else head_of(dir, &list[i], check, &o);
     }
     if (!rc) {
         ht_buf b;
@@ -349,6 +351,7 @@ static int read_folder(const char *dir, int check, const ht_pagefile_entry *list
         ht_buf_done(&b);
     }
     ht_mem_free(o.head);
+    ht_mem_free(o.parent);
     ht_mem_free(o.bytes);
     ht_mem_free(o.used_s);
     ht_mem_free(o.group);

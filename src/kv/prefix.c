@@ -29,8 +29,8 @@ struct ht_prefix {
     uint32_t *bucket; /* [n_buckets] */
     uint32_t cap, n_buckets, free;
     uint64_t clock;                 /* entries used at this very clock are not dropped */
-    uint8_t root[CLASSES_SEEN][32]; /* first parents met, to tell CLASS from COLD */
-    uint32_t n_roots;
+    uint8_t root[CLASSES_SEEN][32]; /* newest first parents met, to tell CLASS from COLD */
+    uint32_t n_roots, next_root;
     uint64_t page_bytes[HT_KV_CLASSES];
     uint8_t *buf;      /* one page of both classes; NULL without a folder */
     uint64_t dir_held; /* bytes in the folder, by our count */
@@ -197,7 +197,7 @@ static void describe(const ht_prefix *x, const entry *n, ht_pagefile *f)
 static int put_pages(ht_prefix *x, entry *n, const ht_pagefile *got, bool *room, ht_err *e)
 {
     uint32_t page[HT_KV_CLASSES] = {HT_NOPAGE, HT_NOPAGE};
-    const uint8_t *from = x->buf;
+    uint8_t *from = x->buf;
     int rc = 0;
     *room = true;
     for (int c = 0; c < HT_KV_CLASSES && !rc && *room; c++) {
@@ -208,7 +208,7 @@ static int put_pages(ht_prefix *x, entry *n, const ht_pagefile *got, bool *room,
             break;
         }
         kv__take(x->pool, c, HT_NOPAGE, 1, &page[c]);
-        rc = page_io(x, c, page[c], x->buf + (from - x->buf), 1, e);
+        rc = page_io(x, c, page[c], from, 1, e);
         from += got->bytes[c];
     }
     for (int c = 0; c < HT_KV_CLASSES; c++) {
@@ -324,7 +324,8 @@ static void remember_root(ht_prefix *x, const uint8_t root[32])
 {
     for (uint32_t i = 0; i < x->n_roots; i++)
         if (memcmp(x->root[i], root, 32) == 0) return;
-    memcpy(x->root[x->n_roots % CLASSES_SEEN], root, 32);
+    memcpy(x->root[x->next_root], root, 32);
+    x->next_root = (x->next_root + 1) % CLASSES_SEEN;
     if (x->n_roots < CLASSES_SEEN) x->n_roots++;
 }
 
