@@ -179,7 +179,7 @@ bool serve__get_int(const ht_json *o, const char *key, int64_t lo, int64_t hi, i
     return false;
 }
 
-bool serve__get_real(const ht_json *o, const char *key, double lo, double hi, float *out,
+static bool get_real(const ht_json *o, const char *key, double lo, double hi, float *out,
                      serve__fail *f)
 {
     const ht_json *v = ht_json_get(o, key);
@@ -209,22 +209,21 @@ bool serve__sampling(serve__req *r, const ht_json *o, serve__fail *f)
     int64_t top_k = s->top_k, last_n = s->penalty_last_n, seed = -1,
             dry_len = s->dry_allowed_length, dry_n = s->dry_last_n;
     const uint32_t vocab = ht_engine_n_logits(r->s->engine);
-    if (serve__get_real(o, "temperature", 0, 100, &s->temp, f) ||
-        serve__get_real(o, "top_p", 0, 1, &s->top_p, f) ||
-        serve__get_real(o, "min_p", 0, 1, &s->min_p, f) ||
-        serve__get_real(o, "typical_p", 0, 1, &s->typical_p, f) ||
+    if (get_real(o, "temperature", 0, 100, &s->temp, f) ||
+        get_real(o, "top_p", 0, 1, &s->top_p, f) || get_real(o, "min_p", 0, 1, &s->min_p, f) ||
+        get_real(o, "typical_p", 0, 1, &s->typical_p, f) ||
         serve__get_int(o, "top_k", -1, INT32_MAX, &top_k, f) ||
-        serve__get_real(o, "repeat_penalty", 0.001, 100, &s->repeat_penalty, f) ||
-        serve__get_real(o, "repetition_penalty", 0.001, 100, &s->repeat_penalty, f) ||
+        get_real(o, "repeat_penalty", 0.001, 100, &s->repeat_penalty, f) ||
+        get_real(o, "repetition_penalty", 0.001, 100, &s->repeat_penalty, f) ||
         serve__get_int(o, "repeat_last_n", -1, INT32_MAX, &last_n, f) ||
-        serve__get_real(o, "presence_penalty", -100, 100, &s->presence_penalty, f) ||
-        serve__get_real(o, "frequency_penalty", -100, 100, &s->frequency_penalty, f) ||
-        serve__get_real(o, "dry_multiplier", 0, 100, &s->dry_multiplier, f) ||
-        serve__get_real(o, "dry_base", 1, 100, &s->dry_base, f) ||
+        get_real(o, "presence_penalty", -100, 100, &s->presence_penalty, f) ||
+        get_real(o, "frequency_penalty", -100, 100, &s->frequency_penalty, f) ||
+        get_real(o, "dry_multiplier", 0, 100, &s->dry_multiplier, f) ||
+        get_real(o, "dry_base", 1, 100, &s->dry_base, f) ||
         serve__get_int(o, "dry_allowed_length", 1, INT32_MAX, &dry_len, f) ||
         serve__get_int(o, "dry_penalty_last_n", -1, INT32_MAX, &dry_n, f) ||
-        serve__get_real(o, "xtc_probability", 0, 1, &s->xtc_probability, f) ||
-        serve__get_real(o, "xtc_threshold", 0, 1, &s->xtc_threshold, f) ||
+        get_real(o, "xtc_probability", 0, 1, &s->xtc_probability, f) ||
+        get_real(o, "xtc_threshold", 0, 1, &s->xtc_threshold, f) ||
         serve__get_int(o, "seed", INT64_C(-9007199254740991), INT64_C(9007199254740991), &seed, f))
         return true;
     s->top_k = top_k < 0 ? 0 : (int32_t)top_k;

@@ -231,14 +231,6 @@ static bool read_request(serve__req *r, serve__fail *f)
            serve__chat_prompt(r, messages, NULL, &ids, &n, f) || serve__set_jobs(r, &ids, &n, 1, f);
 }
 
-void serve__responses(serve__server *s, serve__conn *c)
-{
-    serve__fail f = {0};
-    serve__req *r = serve__req_new(s, c, &serve__proto_responses, &f);
-    if (r) serve__go(r, read_request(r, &f), &f);
-    else serve__answer_fail(s, c, &serve__proto_responses, &f);
-}
-
 /* ---- items ----------------------------------------------------------------------------------- */
 
 static void item_id(const serve__req *r, const char *prefix, uint32_t index, char out[80])
@@ -597,7 +589,7 @@ static void stream_error(serve__req *r, const serve__fail *f, ht_buf *b)
     close_event(&w, &t, "error", b);
 }
 
-const serve__proto serve__proto_responses = {
+static const serve__proto proto = {
     .name = "responses",
     .stream_type = "text/event-stream",
     .ping = ": keep-alive\n\n",
@@ -609,3 +601,11 @@ const serve__proto serve__proto_responses = {
     .error = write_error,
     .stream_error = stream_error,
 };
+
+void serve__responses(serve__server *s, serve__conn *c)
+{
+    serve__fail f = {0};
+    serve__req *r = serve__req_new(s, c, &proto, &f);
+    if (r) serve__go(r, read_request(r, &f), &f);
+    else serve__answer_fail(s, c, &proto, &f);
+}

@@ -129,7 +129,7 @@ static int make_clients(serve__server *s, ht_err *err)
     return 0;
 }
 
-serve__client *serve__client_of(serve__server *s, const char *peer)
+static serve__client *client_of(serve__server *s, const char *peer)
 {
     uint32_t h = 2166136261U;
     for (; *peer; peer++) h = (h ^ (uint8_t)*peer) * 16777619U;
@@ -147,7 +147,7 @@ static bool same_key(const char *key, const char *given, size_t n)
 
 bool serve__authorised(serve__server *s, const serve__conn *c, serve__client **client)
 {
-    *client = serve__client_of(s, serve__conn_peer(c));
+    *client = client_of(s, serve__conn_peer(c));
     if (!s->n_keys) return true;
     const char *bearer = serve__conn_header(c, "Authorization");
     const char *key = serve__conn_header(c, "x-api-key");

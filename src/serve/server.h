@@ -56,8 +56,7 @@ typedef struct {
     void (*error)(const serve__fail *, ht_buf *);               /* body of an error */
     void (*stream_error)(serve__req *, const serve__fail *, ht_buf *);
 } serve__proto;
-extern const serve__proto serve__proto_chat, serve__proto_responses,
-    serve__proto_messages, serve__proto_ollama_chat;
+extern const serve__proto serve__proto_chat, serve__proto_messages, serve__proto_ollama_chat;
 
 /* ---- requests -------------------------------------------------------------------------------- */
 typedef struct {
@@ -203,7 +202,6 @@ void serve__log(serve__server *, int level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* Whether the request's key is one of ours; *client: who it is. */
 bool serve__authorised(serve__server *, const serve__conn *, serve__client **client);
-serve__client *serve__client_of(serve__server *, const char *peer);
 
 /* The model is loaded, or could not be: says so to whoever waits for it. */
 void serve__loaded(serve__server *, int rc);
@@ -248,8 +246,6 @@ bool serve__fields(serve__req *, const ht_json *, const serve__field *, size_t n
 bool serve__get_bool(const ht_json *, const char *key, bool *out, serve__fail *);
 bool serve__get_int(const ht_json *, const char *key, int64_t lo, int64_t hi, int64_t *out,
                     serve__fail *);
-bool serve__get_real(const ht_json *, const char *key, double lo, double hi, float *out,
-                     serve__fail *);
 bool serve__get_str(const ht_json *, const char *key, const char **out, serve__fail *);
 /* What was written in the common form, as a tree in the request's arena; the buffer is freed. */
 bool serve__tree(serve__req *, ht_buf *, const char *param, const ht_json **out, serve__fail *);
