@@ -91,7 +91,8 @@ lint: $(ALL_BUILT)
 
 # ---- make check: lint, formatting, both compilers without a warning, sanitizers ------------------
 # Each build has a directory of its own below B, so a second check compiles only what changed.
-# TSan runs what starts threads: core (the team) and whatever drives the engines through the API.
+# TSan runs what starts threads: core (the team), whatever drives the engines through the API, and the server with
+# 120 of the 2,000 requests of its load test (LOAD_REQUESTS; all of them take over an hour).
 SUB = $(MAKE) --no-print-directory B=$(B)/check-
 THREAD_TESTS := unit_core $(filter unit_backend_cpu unit_kv unit_api,$(C_TESTS))
 ASAN_OPTIONS ?= detect_stack_use_after_return=1:strict_string_checks=1:detect_leaks=1
@@ -105,8 +106,9 @@ test-asan:
 	    $(SUB)asan CC=clang SAN=address,undefined OPT=-O1 TEST_TIMEOUT=3600 test-c
 test-tsan:
 	+@TSAN_OPTIONS=halt_on_error=1 $(SUB)tsan CC=clang SAN=thread OPT=-O1 test-threads
-test-threads: $(foreach t,$(THREAD_TESTS),$(B)/test/$t)
-	@$(SUITE_ENV) sh tests/suite.sh $(B)/log $(foreach t,$(THREAD_TESTS),$t '$(B)/test/$t')
+test-threads: $(foreach t,$(THREAD_TESTS),$(B)/test/$t) $(B)/hetero
+	@$(SUITE_ENV) sh tests/suite.sh $(B)/log $(foreach t,$(THREAD_TESTS),$t '$(B)/test/$t') \
+	    serve_load 'LOAD_REQUESTS=$(or $(LOAD_REQUESTS),120) $(PYTHON) tests/e2e/serve_load.py'
 .PHONY: hetero-only test-threads
 hetero-only: $(B)/hetero
 check: $(ALL_BUILT)

@@ -89,12 +89,10 @@ static bool tool_use(message *m, const ht_json *b)
     const ht_json *id = ht_json_get(b, "id"), *name = ht_json_get(b, "name"),
                   *input = ht_json_get(b, "input");
     ht_jw w;
-    ht_buf args;
     if (!name || name->type != HT_JSTR)
         return serve__bad(m->f, 400, "invalid_value", m->where, "%s: a tool_use has no name",
                           m->where);
     if (m->n_calls++) ht_buf_char(&m->calls, ',');
-    ht_buf_init(&args, 0);
     ht_jw_init(&w, &m->calls, 0);
     ht_jw_obj(&w);
     ht_jw_kstr(&w, "id", id && id->type == HT_JSTR ? id->s : "");
@@ -107,7 +105,6 @@ static bool tool_use(message *m, const ht_json *b)
     else ht_jw_raw(&w, "{}", 2);
     ht_jw_end(&w, '}');
     ht_jw_end(&w, '}');
-    ht_buf_done(&args);
     return false;
 }
 

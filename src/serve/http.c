@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 enum { SOCK_IDLE, SOCK_BODY, SOCK_ANSWER };
-enum { TICK_MS = 1000, BACKLOG = 511 };
+enum { TICK_MS = 1000, BACKLOG = 511, HEAD_ROOM = 4 };
 
 /* ---- references ------------------------------------------------------------------------------ */
 
@@ -192,11 +192,20 @@ static void refuse(serve__conn *c, unsigned status, const char *code, const char
     serve__conn_answer(c, status, "application/json", &b);
 }
 
-/* What no route has to know about: lengths. */
+/* What no route has to know about: lengths. libmicrohttpd has room for a longer head than may be
+ * sent (HEAD_ROOM), so that one of up to that length is refused here, in JSON. */
 static void check_head(serve__conn *c)
 {
     unsigned seen[2] = {0, 0};
     char text[120];
+    const union MHD_ConnectionInfo *head =
+        MHD_get_connection_info(c->mc, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    if (head && head->header_size > c->h->p.max_head) {
+        (void)snprintf(text, sizeof text, "a head of %zu bytes is larger than the %zu allowed",
+                       head->header_size, c->h->p.max_head);
+        refuse(c, 431, "head_too_large", text);
+        return;
+    }
     (void)MHD_get_connection_values(c->mc, MHD_HEADER_KIND, count_length, seen);
     const char *len = serve__conn_header(c, "Content-Length");
     if (seen[0] > 1 || (seen[0] && seen[1])) {
@@ -538,7 +547,7 @@ static int start(serve__http *h, ht_err *err)
         MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, h,
         MHD_OPTION_LISTEN_SOCKET, h->listen_fd, MHD_OPTION_THREAD_POOL_SIZE, (unsigned)h->p.threads,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->p.max_conns, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        h->p.max_head, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)h->p.idle_s,
+        h->p.max_head * HEAD_ROOM, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)h->p.idle_s,
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_socket, h,
         MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
     if (!h->daemon)

@@ -9,7 +9,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
-from e2e import BIN, ENV, SHARED, TALE, check, end, run, skip, tmp  # noqa: E402,F401
+from e2e import ROOT, TALE, check, end, run, tmp  # noqa: E402
 from server import Server, chat, content, events  # noqa: E402
 
 LONG = 'fox and kite ' * 120
@@ -98,6 +98,26 @@ def c04_context_shift(s):
     _, _, r = s.ask('/v1/completions', {'prompt': ids, 'ignore_eos': True})
     check(r['choices'][0]['finish_reason'] == 'length' and r['usage']['completion_tokens'] == 13,
           'c04 ends where the context ends', r['usage'])
+
+
+def c05_wrong_tokenisation(s):
+    """A pre-tokenizer that is not known ends the start and is not guessed; what the server cuts is what the program
+    cuts."""
+    text = "Hello wörld, it's 2026!  日本\n\n"
+    r = run('tokenize', TALE, '--json', '-p', text)
+    check(s.ask('/tokenize', {'content': text})[2]['tokens'] == json.loads(r.stdout)['ids'], 'c05 the same tokens')
+    with open(TALE, 'rb') as f:
+        data = f.read()
+    at = data.index(b'tokenizer.ggml.pre') + 18 + 4 + 8  # key, type, length of the value
+    with tmp() as d:
+        bad = os.path.join(d, 'm.gguf')
+        with open(bad, 'wb') as f:
+            f.write(data[:at] + b'qwen9' + data[at + 5:])
+        r = run('serve', bad, '--port', '0', timeout=60)
+        check(r.returncode == 4 and b'qwen9' in r.stderr and b'--pre' in r.stderr, 'c05 it is refused by name',
+              r.stderr[-300:])
+        with Server('--pre', 'qwen2', model=bad) as t:
+            check(t.ask('/tokenize', {'content': text})[2] == s.ask('/tokenize', {'content': text})[2], 'c05 or named')
 
 
 def c06_double_bos(s):
@@ -245,6 +265,40 @@ def c17_estimates():
           r.stderr[-200:])
 
 
+def c18_device_silently_unused():
+    """A device that is asked for and is not there ends the start; so does the check before it."""
+    have = {e['name']: e for e in json.loads(run('doctor', '--json').stdout)['engines']}
+    for name in ('cuda', 'vulkan'):
+        if have.get(name, {}).get('available'):
+            continue
+        r = run('serve', TALE, '--engine', name, '--port', '0', timeout=60)
+        check(r.returncode in (2, 3, 4) and b'error' in r.stderr and name.encode() in r.stderr.lower(),
+              'c18 %s is not replaced' % name, (r.returncode, r.stderr[-300:]))
+        check(run('doctor', '--require-device', name).returncode == 4, 'c18 doctor --require-device %s' % name)
+
+
+def c19_silent_fallback_of_an_operation(s):
+    """Both phases say which engine was planned and which one ran, why, and by how many launches of its plan."""
+    plan = s.ask('/props')[2]['plan']
+    check([p['phase'] for p in plan['phases']] == ['prefill', 'decode'] and
+          all(p['cover']['sha256'] for p in plan['phases']), 'c19 the plan is told', str(plan)[:300])
+    n = s.ask('/v1/chat/completions', chat())[2]['hetero']['receipts'][0]
+    for p in s.ask('/receipts/%d' % n)[2]['phases']:
+        check(p['planned'] == p['executed'] == 'cpu' and p['dispatches'] > 0 and p['reason'], 'c19 as planned', p)
+    r = run('serve', TALE, '-ctk', 'q9_9', '--port', '0')
+    check(r.returncode == 2 and b'q9_9' in r.stderr, 'c19 a type no kernel reads is refused', r.stderr[-200:])
+
+
+def c20_wrong_device(s):
+    """Nothing is chosen by its kind: without a measurement the reference runs, and the receipt says so."""
+    n = s.ask('/v1/chat/completions', chat())[2]['hetero']['receipts'][0]
+    rec = s.ask('/receipts/%d' % n)[2]
+    check([(p['decision'], p['reason']) for p in rec['phases']] == [('reference', 'NO_EVIDENCE')] * 2, 'c20', rec['phases'])
+    with Server('--engine', 'cpu') as t:
+        n = t.ask('/v1/chat/completions', chat())[2]['hetero']['receipts'][0]
+        check([p['decision'] for p in t.ask('/receipts/%d' % n)[2]['phases']] == ['forced'] * 2, 'c20 or it was forced')
+
+
 def c21_threads(s):
     info = s.ask('/props')[2]['engine']
     check(info['threads'] == 2 and info['threadsWhy'], 'c21 threads and why', info)
@@ -258,9 +312,44 @@ def c22_idle_cpu(s):
     check(s.cpu() - c0 <= 0.05, 'c22 idle costs nothing', '%.2f s of CPU in 5 s' % (s.cpu() - c0))
 
 
+def c23_numa(s):
+    """Nodes are no device of their own here: what the machine has is in every bundle's class, so that a figure of
+    one node is not used on two; threads stay within the mask they were given."""
+    d = json.loads(run('doctor', '--json').stdout)
+    check('numaNodes' in json.dumps(d), 'c23 the nodes are told', str(d)[:200])
+    one = sorted(os.sched_getaffinity(0))[0]
+    with Server(wrap=('taskset', '-c', str(one))) as t:
+        t.ask('/v1/chat/completions', chat())
+        at = set()
+        for task in os.listdir('/proc/%d/task' % t.p.pid):
+            at |= os.sched_getaffinity(int(task))
+        check(at == {one}, 'c23 no thread leaves the node it was given', at)
+
+
 def c24_slow_load():
-    with Server(wait=False) as s:
-        s.ready()
+    """While it loads /health is a 503 that says how far it is."""
+    seen = []
+    for _ in range(10):
+        k = socket.create_server(('127.0.0.1', 0))
+        port = k.getsockname()[1]
+        k.close()
+        with Server('--port', port, wait=False) as s:
+            s.port = port
+            while s.p.poll() is None:
+                try:
+                    st, h, r = s.ask('/health')
+                except OSError:
+                    continue
+                seen.append((st, r.get('status'), r.get('progress'), h.get('retry-after')))
+                if st == 200:
+                    break
+                st, _, r = s.ask('/v1/chat/completions', chat())
+                check(st == 200 or r['error']['code'] == 'loading', 'c24 a request meanwhile', (st, r))
+        if any(x[0] == 503 for x in seen):
+            break
+    busy = [x for x in seen if x[0] == 503]
+    check(busy and all(x[1] == 'loading' and 0 <= x[2] <= 1 and x[3] == '1' for x in busy), 'c24 how far it is', seen[:5])
+    check(seen[-1][0] == 200, 'c24 and then it is there', seen[-1])
     with tmp() as d:
         # A model that is there but empty: the error is told, the status is not 0.
         bad = os.path.join(d, 'x.gguf')
@@ -269,12 +358,31 @@ def c24_slow_load():
         check(r.returncode == 3 and b'error' in r.stderr, 'c24 a load that fails ends the server', r.stderr[-200:])
 
 
+def c25_which_build(s):
+    """Every answer names its build, model, arithmetic and cover: two speeds can be told apart, and `hetero compare`
+    and `qualify` refuse to mix them."""
+    _, _, r = s.ask('/v1/chat/completions', chat())
+    p = s.ask('/props')[2]
+    version = run('--version').stdout.decode().split()
+    check(r['system_fingerprint'] == p['system_fingerprint'] and version[1] in r['system_fingerprint'],
+          'c25 the answer names its build', (r['system_fingerprint'], version))
+    check(all(k in r['timings'] for k in ('prompt_per_second', 'predicted_per_second')), 'c25 and its speed', r['timings'])
+
+
 def c26_speculation(s):
     with Server('--lookup') as t:
         body = chat('one two three one two three one two', max_tokens=32, hash_logits=True)
         a, b = s.ask('/v1/chat/completions', body)[2], t.ask('/v1/chat/completions', body)[2]
         check(content(a) == content(b), 'c26 guessing changes no token', (content(a), content(b)))
         check('draft_n' in b['timings'] and 'draft_n_accepted' in b['timings'], 'c26 and is told', b['timings'])
+
+
+def c27_malformed_model():
+    """A file that is wrong ends the start with a message, never with a signal."""
+    d = os.path.join(ROOT, 'tests', 'data', 'malformed', 'gguf')
+    for name in sorted(os.listdir(d))[::4]:
+        r = run('serve', os.path.join(d, name), '--port', '0', timeout=60)
+        check(r.returncode in (2, 3, 4, 5) and b'error' in r.stderr, 'c27 %s' % name, (r.returncode, r.stderr[-200:]))
 
 
 def c28_remote_crash(s):
@@ -486,10 +594,15 @@ def http_rules(s):
     check(got.startswith(b'HTTP/1.1 413'), 'announced too large', got[:60])
     got = s.raw(b'GET /health HTTP/1.1\r\nhOsT: x\r\nconnection: close\r\n\r\n')
     check(got.startswith(b'HTTP/1.1 200'), 'any case', got[:60])
-    got = s.raw(b'GET /health HTTP/1.1\r\nHost: x\r\nX: ' + b'y' * 70000 + b'\r\n\r\n', timeout=5)
-    check(b' 431 ' in got[:20] or b' 413 ' in got[:20] or got == b'', 'large head', got[:60])
-    s.raw(b'\x00\x01\x02garbage\r\n\r\n', timeout=2)
-    s.raw(b'GET ' + b'/' * 5000 + b' HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n', timeout=5)
+    for n in (40000, 120000, 200000):
+        got = s.raw(b'GET /health HTTP/1.1\r\nHost: x\r\nX: ' + b'y' * n + b'\r\n\r\n', timeout=5)
+        check(got.startswith(b'HTTP/1.1 431') or (n > 130000 and got == b''), 'head of %d' % n, got[:60])
+        if n < 130000:
+            check(json.loads(got.split(b'\r\n\r\n', 1)[1])['error']['code'] == 'head_too_large', 'in JSON', got[-200:])
+    got = s.raw(b'\x00\x01\x02garbage\r\n\r\n', timeout=2)
+    check(got == b'' or got.startswith(b'HTTP/1.1 4'), 'no HTTP at all', got[:60])
+    got = s.raw(b'GET ' + b'/' * 5000 + b' HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n', timeout=5)
+    check(got.startswith(b'HTTP/1.1 404') and b'not_found' in got, 'a long path', got[:60])
     c = s.conn()
     for _ in range(3):
         c.request('GET', '/health')
@@ -603,10 +716,11 @@ def life_cycle():
 def main():
     with Server() as s:
         for test in (c01_client_gone_server_goes_on, c02_hidden_context_silent_truncation, c03_context_divided_by_slots,
-                     c04_context_shift, c06_double_bos, c07_template_fallback, c08_tool_call_parse_failure_500,
+                     c04_context_shift, c05_wrong_tokenisation, c06_double_bos, c07_template_fallback, c08_tool_call_parse_failure_500,
                      c09_structured_output_fails_open, c10_utf8_split, c11_stop_strings, c12_never_stops,
                      c13_same_seed_other_text, c14_cache_misses_in_agent_loops, c15_cache_looks_like_a_leak,
-                     c16_cross_session_contamination, c21_threads, c22_idle_cpu, c26_speculation, c28_remote_crash,
+                     c16_cross_session_contamination, c19_silent_fallback_of_an_operation, c20_wrong_device, c21_threads,
+                     c22_idle_cpu, c23_numa, c25_which_build, c26_speculation, c28_remote_crash,
                      c30_model_names, openai_streams, openai_completions, openai_responses, anthropic_messages,
                      ollama_routes, tools_around, http_rules):
             try:
@@ -614,7 +728,8 @@ def main():
             except Exception as e:  # noqa: BLE001 - one test that breaks must not hide the others
                 check(False, test.__name__, repr(e))
         check(s.stop() == 0, 'clean end', s.text()[-300:])
-    for test in (c01_client_gone_in_queue_and_prefill, c17_estimates, c24_slow_load, c29_exposure, unix_socket,
+    for test in (c01_client_gone_in_queue_and_prefill, c17_estimates, c18_device_silently_unused, c24_slow_load,
+                 c27_malformed_model, c29_exposure, unix_socket,
                  queue_is_bounded, priorities, life_cycle):
         try:
             test()

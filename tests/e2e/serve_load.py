@@ -15,7 +15,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib
 from e2e import check, end, skip, tmp  # noqa: E402
 from server import Server, chat  # noqa: E402
 
-FULL = os.environ.get('HETERO_TEST_FULL') == '1'
+# LOAD_REQUESTS: another number of requests, and nothing but these: how `make test-tsan` calls this.
+LOAD = int(os.environ.get('LOAD_REQUESTS', '2000'))
+ONLY_LOAD = 'LOAD_REQUESTS' in os.environ
 
 
 def mixed(k):
@@ -87,7 +89,7 @@ def bits_are_equal():
 
 def clients_that_leave():
     """Memory, descriptors and pages are flat over 2,000 requests of which a third is abandoned; counts add up."""
-    total, clients = 2000, 12
+    total, clients = LOAD, 12
     with Server('--parallel', 6, '--queue', 1000, '--cache-ram', 0) as s:
         counts = {'sent': 0, 'done': 0, 'left': 0}
         lock = threading.Lock()
@@ -118,20 +120,31 @@ def clients_that_leave():
             [t.start() for t in ts]
             [t.join() for t in ts]
             s.idle()
+        def held():
+            """Pages in use once every slot holds a short answer and nothing else."""
+            ts = [threading.Thread(target=s.ask, args=('/v1/completions', {
+                'prompt': [k + 1] * 5, 'max_tokens': 40, 'ignore_eos': True, 'cache_prompt': False})) for k in range(6)]
+            [t.start() for t in ts]
+            [t.join() for t in ts]
+            s.idle()
+            m = s.metrics()
+            return m['kv_pages'] - m['kv_pages_free']
+
         batch(total // 4, 100)
-        rss0, fds0, m0 = s.rss(), s.fds(), s.metrics()
+        pages0, rss0, fds0 = held(), s.rss(), s.fds()
         batch(total * 3 // 4, 200)
         time.sleep(0.3)
-        rss1, fds1, m1 = s.rss(), s.fds(), s.metrics()
+        pages1, rss1, fds1, m1 = held(), s.rss(), s.fds(), s.metrics()
         check(counts['done'] + counts['left'] >= total, 'requests', counts)
         check(rss1 - rss0 < 24 << 20, 'memory is flat', '%d to %d MiB' % (rss0 >> 20, rss1 >> 20))
+        check(abs(pages1 - pages0) <= 12, 'pages are flat', '%d to %d' % (pages0, pages1))
         check(abs(fds1 - fds0) <= 4, 'descriptors are flat', '%d to %d' % (fds0, fds1))
         gone = sum(v for k, v in m1.items() if k.startswith('requests_cancelled_total'))
         ended = m1['requests_finished_total'] + m1['requests_failed_total'] + m1['requests_expired_total'] + gone
         check(m1['requests_accepted_total'] == ended, 'counts add up', (m1['requests_accepted_total'], ended))
         check(m1['requests_failed_total'] == 0 and m1['errors_total{class="5xx"}'] == 0, 'no failure', m1)
         check(m1['slots_busy'] == 0 and m1['queue_length'] == 0, 'nothing is left over')
-        check(gone > 50, 'clients that left were noticed', gone)
+        check(gone > total // 40, 'clients that left were noticed', gone)
         check(s.stop() == 0, 'clean end', s.text()[-300:])
 
 
@@ -165,9 +178,10 @@ def slow_and_half_open():
         check(closed, 'a request that never comes is cut, however it drips')
         half.settimeout(20)
         try:
-            check(half.recv(100) in (b'',) or True, 'half a request is cut')
+            got = half.recv(100)
         except ConnectionError:
-            check(True, 'half a request is cut')
+            got = b''
+        check(got == b'' or got.startswith(b'HTTP/1.1 408'), 'half a request is cut', got)
         # The sending side closed: the client is taken to have left.
         s.raw(b'POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n' % len(body) + body,
               shut=True, timeout=10)
@@ -235,7 +249,8 @@ def killed_while_writing():
             check(s.ask('/health')[0] == 200, 'and the server is there')
 
 
-for test in (bits_are_equal, clients_that_leave, slow_and_half_open, idle_connections, killed_while_writing):
+for test in (clients_that_leave,) if ONLY_LOAD else (bits_are_equal, clients_that_leave, slow_and_half_open,
+                                                      idle_connections, killed_while_writing):
     t0 = time.monotonic()
     try:
         test()
