@@ -346,24 +346,15 @@ void api__route_mismatch(ht_session *s)
 
 /* ---- what receipts and explain say ----------------------------------------------------------- */
 
-static void unknown(ht_jw *w, const char *key, const char *reason)
-{
-    ht_jw_key(w, key);
-    ht_jw_obj(w);
-    ht_jw_kbool(w, "known", false);
-    ht_jw_kstr(w, "reason", reason);
-    ht_jw_end(w, '}');
-}
-
 void api__route_write(ht_jw *w, const ht_session *s)
 {
     static const char *const digest[] = {"indexSha256", "policySha256", "machineClassSha256",
                                          "machineStateSha256"};
     const struct api__route *r = s->e->route;
     if (!r) {
-        unknown(w, "indexVersion", "NO_STORE");
+        ht_jw_unknown(w, "indexVersion", "NO_STORE");
         for (size_t i = 0; i < sizeof digest / sizeof *digest; i++)
-            unknown(w, digest[i], "NO_STORE");
+            ht_jw_unknown(w, digest[i], "NO_STORE");
         ht_jw_key(w, "considered");
         ht_jw_arr(w);
         ht_jw_end(w, ']');
@@ -374,7 +365,7 @@ void api__route_write(ht_jw *w, const ht_session *s)
     ht_jw_kuint(w, "indexVersion", r->store.index.version);
     for (size_t i = 0; i < sizeof digest / sizeof *digest; i++)
         if (value[i][0]) ht_jw_kstr(w, digest[i], value[i]);
-        else unknown(w, digest[i], "NO_INDEX");
+        else ht_jw_unknown(w, digest[i], "NO_INDEX");
     if (r->guard) ht_jw_kstr(w, "guard", r->guard);
     ht_jw_key(w, "considered");
     if (s->considered) {

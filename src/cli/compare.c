@@ -87,15 +87,6 @@ static int put_prompts(cli__cmp *w, char sha[HT_SHA256_HEX], ht_err *e)
 
 /* ---- the sealed design ---- */
 
-static void unknown(ht_jw *w, const char *key, const char *reason)
-{
-    ht_jw_key(w, key);
-    ht_jw_obj(w);
-    ht_jw_kbool(w, "known", false);
-    ht_jw_kstr(w, "reason", reason);
-    ht_jw_end(w, '}');
-}
-
 static void write_design(const cli__cmp *w, const char *prompts, const char *foreign, ht_jw *j)
 {
     char utc[21];
@@ -110,7 +101,7 @@ static void write_design(const cli__cmp *w, const char *prompts, const char *for
     for (uint32_t i = 0; i < w->design.n_contexts; i++) ht_jw_uint(j, w->design.context[i]);
     ht_jw_end(j, ']');
     if (*w->index_sha) ht_jw_kstr(j, "costMapSha256", w->index_sha);
-    else unknown(j, "costMapSha256", "NO_EVIDENCE");
+    else ht_jw_unknown(j, "costMapSha256", "NO_EVIDENCE");
     ht_jw_kuint(j, "cpus", w->design.cpus);
     ht_jw_kstr(j, "foreignSha256", foreign);
     ht_jw_kstr(j, "machineClassSha256", w->class_sha);

@@ -7,9 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const status_name[] = {"ok",  "sutError",  "timeout",
-                                          "oom", "badOutput", "routeMismatch"};
-
 int cli__cmp_event(cli__cmp *w, ht_arena *a, const cli__cmp_slot *x, const char *event,
                    const char *sha256, ht_err *e)
 {
@@ -27,25 +24,16 @@ static uint64_t since(const cli__cmp *w, uint64_t ns)
     return ns > w->origin_ns ? ns - w->origin_ns : 0;
 }
 
-static void unknown(ht_jw *j, const char *key, const char *reason)
-{
-    ht_jw_key(j, key);
-    ht_jw_obj(j);
-    ht_jw_kbool(j, "known", false);
-    ht_jw_kstr(j, "reason", reason);
-    ht_jw_end(j, '}');
-}
-
 static void known_or(ht_jw *j, const char *key, uint64_t v, const char *reason)
 {
     if (v) ht_jw_kuint(j, key, v);
-    else unknown(j, key, reason);
+    else ht_jw_unknown(j, key, reason);
 }
 
 static void said_or(ht_jw *j, const char *key, int64_t v)
 {
     if (v >= 0) ht_jw_kint(j, key, v);
-    else unknown(j, key, "NOT_SAID");
+    else ht_jw_unknown(j, key, "NOT_SAID");
 }
 
 static void put_chunk(const cli__cmp *w, const ht_bench_chunk *c, bool bears, size_t i,
@@ -137,7 +125,7 @@ static void write_line(const cli__cmp *w, const cli__cmp_slot *x, const digests 
     known_or(j, "peakBytes", x->peak_bytes, "NOT_READABLE");
     ht_jw_kstr(j, "promptTokSha256", w->prompt_sha[x->pair]);
     if (*d->receipt) ht_jw_kstr(j, "receiptSha256", d->receipt);
-    else unknown(j, "receiptSha256", "FOREIGN");
+    else ht_jw_unknown(j, "receiptSha256", "FOREIGN");
     ht_jw_kstr(j, "requestSha256", d->request);
     ht_jw_kstr(j, "responseSha256", d->response);
     said_or(j, "saidOut", x->said_out);
@@ -145,7 +133,7 @@ static void write_line(const cli__cmp *w, const cli__cmp_slot *x, const digests 
     ht_jw_kstr(j, "schema", "hetero/comparesample/1");
     ht_jw_kuint(j, "sendLagNs", a->sent_ns > a->intended_ns ? a->sent_ns - a->intended_ns : 0);
     ht_jw_kuint(j, "slot", x->slot);
-    ht_jw_kstr(j, "status", status_name[a->status]);
+    ht_jw_kstr(j, "status", evid__status_names[a->status]);
     put_times(x, j, "tpotNs", HT_M_TPOT);
     put_times(x, j, "ttftNs", HT_M_TTFT);
     ht_jw_kstr(j, "why", x->why);

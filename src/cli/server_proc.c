@@ -107,29 +107,20 @@ static const char *base(const char *path)
     return slash ? slash + 1 : path;
 }
 
-static void unknown(ht_jw *w, const char *key, const char *reason)
-{
-    ht_jw_key(w, key);
-    ht_jw_obj(w);
-    ht_jw_kbool(w, "known", false);
-    ht_jw_kstr(w, "reason", reason);
-    ht_jw_end(w, '}');
-}
-
 static void file_digest(ht_jw *w, const char *key, const char *path)
 {
     ht_map m;
     uint8_t digest[HT_SHA256_BYTES];
     char hex[HT_SHA256_HEX];
     if (!path || ht_map_open(&m, path, NULL)) {
-        unknown(w, key, path ? "UNREADABLE" : "NOT_NAMED");
+        ht_jw_unknown(w, key, path ? "UNREADABLE" : "NOT_NAMED");
         return;
     }
     bool good = !ht_sha256_of(m.p, m.n, digest, NULL);
     ht_map_close(&m);
     ht_hex(digest, sizeof digest, hex);
     if (good) ht_jw_kstr(w, key, hex);
-    else unknown(w, key, "UNREADABLE");
+    else ht_jw_unknown(w, key, "UNREADABLE");
 }
 
 /* Zero-terminated texts of /proc/PID/NAME, one after the other; NULL: not readable. */
@@ -209,7 +200,7 @@ int cli__server_receipt(ht_arena *a, const cli__server *s, int pid, const char *
         ht_hex(digest, sizeof digest, hex);
         ht_jw_kstr(&w, "propsSha256", hex);
     } else {
-        unknown(&w, "propsSha256", "NONE_SHOWN");
+        ht_jw_unknown(&w, "propsSha256", "NONE_SHOWN");
     }
     ht_jw_kstr(&w, "schema", "hetero/foreignreceipt/1");
     ht_jw_end(&w, '}');

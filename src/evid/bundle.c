@@ -122,37 +122,49 @@ static void subject(ht_jw *w, const char *name, const char *sha)
     ht_jw_end(w, '}');
 }
 
-int ht_bundle_statement(const ht_evidence *v, const ht_analysis *x, const char *outputs_sha256,
-                        ht_buf *out, ht_err *e)
+int evid__write_statement(const evid__claim *x, ht_buf *out, ht_err *e)
 {
-    const ht_cell *c = &v->design.cell[0];
     ht_jw w;
     ht_jw_init(&w, out, HT_JSON_CANON);
     ht_jw_obj(&w);
     ht_jw_kstr(&w, "_type", HT_INTOTO_TYPE);
     ht_jw_key(&w, "predicate");
     ht_jw_obj(&w);
-    ht_jw_kstr(&w, "bundleId", v->in->sha256);
+    ht_jw_kstr(&w, "bundleId", x->bundle_id);
     ht_jw_kbool(&w, "hardwareEvidence", x->hardware_evidence);
-    ht_jw_kstr(&w, "inputsManifestSha256", v->in->sha256);
-    ht_jw_kstr(&w, "outputsManifestSha256", outputs_sha256);
+    ht_jw_kstr(&w, "inputsManifestSha256", x->bundle_id);
+    ht_jw_kstr(&w, "outputsManifestSha256", x->outputs_sha);
     ht_jw_kbool(&w, "productionEligible", x->production_eligible);
-    ht_jw_kstr(&w, "schema", "hetero/evidence/1");
+    ht_jw_kstr(&w, "schema", x->schema);
     ht_jw_end(&w, '}');
-    ht_jw_kstr(&w, "predicateType", HT_PRED_EVIDENCE);
+    ht_jw_kstr(&w, "predicateType", x->predicate_type);
     ht_jw_key(&w, "subject");
     ht_jw_arr(&w);
-    subject(&w, "modelPack", v->model_sha);
-    subject(&w, "tokenizer", v->tok_sha);
-    subject(&w, "template", v->tmpl_sha);
-    subject(&w, "binary", v->binary_sha);
-    subject(&w, "assets", v->assets_sha);
-    subject(&w, "referenceScope", c->ref_sha);
-    subject(&w, "policy", v->policy.sha256);
-    subject(&w, "bundle", v->in->sha256);
+    for (size_t i = 0; i < x->n_subjects; i++) subject(&w, x->subject[i].name, x->subject[i].sha);
+    subject(&w, "policy", x->policy_sha);
+    subject(&w, "bundle", x->bundle_id);
     ht_jw_end(&w, ']');
     ht_jw_end(&w, '}');
     return ht_buf_ok(out, "statement", e);
+}
+
+int ht_bundle_statement(const ht_evidence *v, const ht_analysis *x, const char *outputs_sha256,
+                        ht_buf *out, ht_err *e)
+{
+    const evid__named subjects[] = {
+        {"modelPack", v->model_sha}, {"tokenizer", v->tok_sha},
+        {"template", v->tmpl_sha},   {"binary", v->binary_sha},
+        {"assets", v->assets_sha},   {"referenceScope", v->design.cell[0].ref_sha}};
+    const evid__claim claim = {.predicate_type = HT_PRED_EVIDENCE,
+                               .schema = "hetero/evidence/1",
+                               .bundle_id = v->in->sha256,
+                               .outputs_sha = outputs_sha256,
+                               .policy_sha = v->policy.sha256,
+                               .subject = subjects,
+                               .n_subjects = sizeof subjects / sizeof *subjects,
+                               .hardware_evidence = x->hardware_evidence,
+                               .production_eligible = x->production_eligible};
+    return evid__write_statement(&claim, out, e);
 }
 
 /* ---- sealing --------------------------------------------------------------------------------- */
@@ -219,16 +231,22 @@ static int seal(ht_arena *a, const char *dir, const ht_key *bench, ht_buf *b,
     return 0;
 }
 
-int ht_bundle_seal(const char *dir, const ht_key *bench, char id[HT_SHA256_HEX], ht_err *e)
+int evid__seal(evid__seal_fn *fn, const char *dir, const ht_key *bench, char id[HT_SHA256_HEX],
+               ht_err *e)
 {
     ht_arena *a;
     ht_buf b;
     HT_TRY(ht_arena_new(&a, 0, e));
     ht_buf_init(&b, 0);
-    int rc = seal(a, dir, bench, &b, id, e);
+    int rc = fn(a, dir, bench, &b, id, e);
     ht_buf_done(&b);
     ht_arena_free(a);
     return rc;
+}
+
+int ht_bundle_seal(const char *dir, const ht_key *bench, char id[HT_SHA256_HEX], ht_err *e)
+{
+    return evid__seal(seal, dir, bench, id, e);
 }
 
 int ht_bundle_write(const char *dir, const ht_bundle_file *f, size_t n, const ht_key *bench,

@@ -4,7 +4,6 @@
 #include "evid/verdict.h"
 #include <string.h>
 
-static const char *const end_names[] = {"DONE", "LENGTH_MET", "EOF_EARLY", "RESET", NULL};
 static const ht_field chunk_fields[] = {
     {.key = "i", .type = HT_S_INT},
     {.key = "len", .type = HT_S_INT},
@@ -14,7 +13,7 @@ static const ht_field chunk_fields[] = {
     {0},
 };
 static const ht_field end_fields[] = {
-    {.key = "end", .type = HT_S_ENUM, .names = end_names},
+    {.key = "end", .type = HT_S_ENUM, .names = evid__end_names},
     {0},
 };
 

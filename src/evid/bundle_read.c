@@ -2,6 +2,7 @@
  * edges; see bundle.h and docs/bundle.md. */
 #include "evid/bundle_read.h"
 #include "evid/verdict.h"
+#include <stdlib.h>
 #include <string.h>
 
 static const ht_field cell_fields[] = {
@@ -50,6 +51,34 @@ int evid__sha256_of(const void *p, size_t n, char hex[HT_SHA256_HEX], ht_err *e)
     HT_TRY(ht_sha256_of(p, n, digest, e));
     ht_hex(digest, sizeof digest, hex);
     return 0;
+}
+
+const char *const evid__status_names[HT_SM_STATES + 1] = {
+    "ok",        "sutError",     "timeout", "oom", "badOutput", "routeMismatch",
+    "voidGuard", "harnessError", NULL};
+const char *const evid__end_names[5] = {"DONE", "LENGTH_MET", "EOF_EARLY", "RESET", NULL};
+
+const char *evid__str(const ht_json *j, const char *key)
+{
+    return ht_json_get(j, key)->s;
+}
+
+uint32_t evid__u32(const ht_json *j, const char *key)
+{
+    return (uint32_t)ht_json_get(j, key)->i;
+}
+
+static int by_text(const void *x, const void *y)
+{
+    return strcmp(*(const char *const *)x, *(const char *const *)y);
+}
+
+const char *evid__first_twice(const char **list, size_t n)
+{
+    if (n) qsort(list, n, sizeof *list, by_text);
+    for (size_t i = 1; i < n; i++)
+        if (strcmp(list[i - 1], list[i]) == 0) return list[i];
+    return NULL;
 }
 
 const char *ht_design_block(uint64_t seed, uint32_t b, bool null_run)

@@ -18,6 +18,13 @@ typedef struct {
     bool dirty;
 } evid__subject;
 HT_MUST_USE int evid__read_subject(ht_arena *, const ht_manifest *, evid__subject *, ht_err *);
+/* Members that a closed schema has checked; borrowed. */
+const char *evid__str(const ht_json *, const char *key);
+uint32_t evid__u32(const ht_json *, const char *key);
+/* By enum ht_status, and how a stream may end; NULL-terminated. */
+extern const char *const evid__status_names[HT_SM_STATES + 1], *const evid__end_names[5];
+/* Sorts; the first of two equal texts, or NULL. */
+const char *evid__first_twice(const char **list, size_t n);
 HT_MUST_USE int evid__sha256_of(const void *p, size_t n, char hex[HT_SHA256_HEX], ht_err *);
 
 /* The list of every file below dir with its role, as inputs.manifest.json, appended. */
@@ -26,6 +33,21 @@ HT_MUST_USE int evid__list_inputs(ht_arena *, const char *dir, ht_buf *out, ht_e
  * there. */
 HT_MUST_USE int evid__read_manifests(ht_arena *, const char *dir, ht_manifest *in, ht_manifest *out,
                                      ht_err *);
+/* The statement of a sealed bundle, appended: its subjects in order, then policy and bundle. */
+typedef struct { const char *name, *sha; } evid__named;
+typedef struct {
+    const char *predicate_type, *schema, *bundle_id, *outputs_sha, *policy_sha;
+    const evid__named *subject; size_t n_subjects;
+    bool hardware_evidence, production_eligible;
+} evid__claim;
+HT_MUST_USE int evid__write_statement(const evid__claim *, ht_buf *out, ht_err *);
+/* Run a sealing function over an arena and a buffer of its own. */
+typedef int evid__seal_fn(ht_arena *, const char *dir, const ht_key *, ht_buf *,
+                          char id[HT_SHA256_HEX], ht_err *);
+HT_MUST_USE int evid__seal(evid__seal_fn *, const char *dir, const ht_key *,
+                           char id[HT_SHA256_HEX], ht_err *);
+/* One output file of a bundle against what the inputs give. */
+HT_MUST_USE int evid__same_output(const ht_mfile *, const ht_buf *, ht_err *);
 /* Sign payload with the bench key and write statement.dsse.json. */
 HT_MUST_USE int evid__put_statement(const char *dir, const ht_key *, const ht_buf *payload,
                                     ht_err *);

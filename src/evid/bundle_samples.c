@@ -8,11 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const status_names[HT_SM_STATES + 1] = {
-    "ok",        "sutError",     "timeout", "oom", "badOutput", "routeMismatch",
-    "voidGuard", "harnessError", NULL};
 static const char *const arm_names[] = {"A", "B", "M", "N", NULL};
-static const char *const end_names[] = {"DONE", "LENGTH_MET", "EOF_EARLY", "RESET", NULL};
 static const char *const void_names[] = {"NONE", "GUARD", "HARNESS", NULL};
 enum { V_NONE, V_GUARD, V_HARNESS };
 
@@ -23,7 +19,7 @@ static const ht_field sample_fields[] = {
     {.key = "bucket", .type = HT_S_STR},
     {.key = "chunksSha256", .type = HT_S_SHA256},
     {.key = "e2eNs", .type = HT_S_MAYBE_INT},
-    {.key = "endState", .type = HT_S_ENUM, .names = end_names},
+    {.key = "endState", .type = HT_S_ENUM, .names = evid__end_names},
     {.key = "guards", .type = HT_S_OBJ},
     {.key = "intendedNs", .type = HT_S_INT},
     {.key = "nOut", .type = HT_S_INT, .lo = 0, .hi = UINT32_MAX},
@@ -36,7 +32,7 @@ static const ht_field sample_fields[] = {
     {.key = "responseSha256", .type = HT_S_SHA256},
     {.key = "sendLagNs", .type = HT_S_INT},
     {.key = "slot", .type = HT_S_INT, .lo = 1, .hi = 4},
-    {.key = "status", .type = HT_S_ENUM, .names = status_names},
+    {.key = "status", .type = HT_S_ENUM, .names = evid__status_names},
     {.key = "tpotNs", .type = HT_S_MAYBE_INT},
     {.key = "ttftNs", .type = HT_S_MAYBE_INT},
     {.key = "voidReason", .type = HT_S_ANY},
@@ -71,34 +67,10 @@ typedef struct {
     uint32_t n_attempts;
 } reader;
 
-static const char *text(const ht_json *j, const char *key)
-{
-    return ht_json_get(j, key)->s;
-}
-
-static uint32_t u32(const ht_json *j, const char *key)
-{
-    return (uint32_t)ht_json_get(j, key)->i;
-}
-
 static size_t prompt_index(const reader *r, uint32_t pair, uint32_t cell, uint32_t request)
 {
     const ht_design *d = &r->v->design;
     return ((size_t)pair * d->n_cells + cell) * d->requests + request;
-}
-
-static int by_text(const void *x, const void *y)
-{
-    return strcmp(*(const char *const *)x, *(const char *const *)y);
-}
-
-/* Sorts; the first of two equal digests, or NULL. */
-static const char *first_twice(const char **list, size_t n)
-{
-    qsort(list, n, sizeof *list, by_text);
-    for (size_t i = 1; i < n; i++)
-        if (strcmp(list[i - 1], list[i]) == 0) return list[i];
-    return NULL;
 }
 
 /* ---- prompts --------------------------------------------------------------------------------- */
@@ -124,17 +96,17 @@ static int read_prompts(reader *r, ht_err *e)
         HT_TRY(ht_json_parse(r->a, line, len, HT_JSON_CANON, "prompts.jsonl", &j, e));
         HT_TRY(ht_schema_check(j, prompt_fields, NULL, "prompts.jsonl", e));
         uint32_t cell = (uint32_t)(k / d->requests % d->n_cells);
-        if (k >= n || u32(j, "pairId") != k / d->requests / d->n_cells ||
-            u32(j, "request") != k % d->requests ||
-            strcmp(text(j, "bucket"), d->cell[cell].id) != 0)
+        if (k >= n || evid__u32(j, "pairId") != k / d->requests / d->n_cells ||
+            evid__u32(j, "request") != k % d->requests ||
+            strcmp(evid__str(j, "bucket"), d->cell[cell].id) != 0)
             return HT_FAIL(e, HT_EFORMAT, "DESIGN: prompts.jsonl line %zu is not the one expected",
                            k + 1);
         r->prompt[k] = j;
-        sha[k] = text(j, "promptTokSha256");
+        sha[k] = evid__str(j, "promptTokSha256");
     }
     if (l.bad || k != n)
         return HT_FAIL(e, HT_EFORMAT, "DESIGN: prompts.jsonl has %zu lines, need %zu", k, n);
-    const char *twice = first_twice(sha, n);
+    const char *twice = evid__first_twice(sha, n);
     if (twice)
         return HT_FAIL(e, HT_EFORMAT, "DESIGN: prompt %.16s... is used by two requests", twice);
     return 0;
@@ -179,14 +151,14 @@ static int expect(reader *r, const char *name, const place *p, const ht_json **o
     const ht_json *j = r->event[r->at++];
     HT_TRY(ht_schema_check(j, attempt_fields, NULL, "JOURNAL", e));
     const char arm[2] = {p->arm, 0};
-    if (u32(j, "block") != p->block || u32(j, "slot") != p->slot ||
-        u32(j, "attempt") != p->attempt || strcmp(text(j, "arm"), arm) != 0)
+    if (evid__u32(j, "block") != p->block || evid__u32(j, "slot") != p->slot ||
+        evid__u32(j, "attempt") != p->attempt || strcmp(evid__str(j, "arm"), arm) != 0)
         return HT_FAIL(
             e, HT_EFORMAT,
             "JOURNAL: line %zu: %s is for block %u slot %u attempt %u arm %s, the design "
             "has block %u slot %u attempt %u arm %s next",
-            r->at, name, u32(j, "block"), u32(j, "slot"), u32(j, "attempt"), text(j, "arm"),
-            p->block, p->slot, p->attempt, arm);
+            r->at, name, evid__u32(j, "block"), evid__u32(j, "slot"), evid__u32(j, "attempt"),
+            evid__str(j, "arm"), p->block, p->slot, p->attempt, arm);
     *out = j;
     return 0;
 }
@@ -211,7 +183,7 @@ static int check_void(const ht_json *j, const ht_sample *s, int why, ht_err *e)
     return HT_FAIL(e, HT_EFORMAT,
                    "SAMPLE: block %u slot %u: status %s does not follow from the guards (journal: "
                    "%s; telemetry: %s)",
-                   s->block, s->slot, status_names[s->status], void_names[why],
+                   s->block, s->slot, evid__status_names[s->status], void_names[why],
                    red ? "red" : "clear");
 }
 
@@ -235,19 +207,19 @@ static int check_identity(reader *r, const ht_json *j, const ht_sample *s, ht_er
 {
     const ht_cell *cell = &r->v->design.cell[s->cell];
     size_t k = prompt_index(r, s->pair, s->cell, s->request);
-    if (strcmp(text(j, "promptTokSha256"), text(r->prompt[k], "promptTokSha256")) != 0 ||
-        s->n_prompt != u32(r->prompt[k], "nPrompt"))
+    if (strcmp(evid__str(j, "promptTokSha256"), evid__str(r->prompt[k], "promptTokSha256")) != 0 ||
+        s->n_prompt != evid__u32(r->prompt[k], "nPrompt"))
         return HT_FAIL(e, HT_EFORMAT, "SAMPLE: pair %u cell %s request %u: not the sealed prompt",
                        s->pair, cell->id, s->request);
     if (s->n_prompt < cell->scope.min_tokens || s->n_prompt > cell->scope.max_tokens)
         return HT_FAIL(e, HT_EFORMAT, "SAMPLE: pair %u cell %s: %u tokens are outside %u-%u",
                        s->pair, cell->id, s->n_prompt, cell->scope.min_tokens,
                        cell->scope.max_tokens);
-    if (!r->request_sha[k]) r->request_sha[k] = text(j, "requestSha256");
-    if (strcmp(r->request_sha[k], text(j, "requestSha256")) != 0)
+    if (!r->request_sha[k]) r->request_sha[k] = evid__str(j, "requestSha256");
+    if (strcmp(r->request_sha[k], evid__str(j, "requestSha256")) != 0)
         return HT_FAIL(e, HT_EFORMAT, "SAMPLE: pair %u cell %s: the arms sent different requests",
                        s->pair, cell->id);
-    if (s->status == HT_SM_OK) r->chunks[r->n_chunks++] = text(j, "chunksSha256");
+    if (s->status == HT_SM_OK) r->chunks[r->n_chunks++] = evid__str(j, "chunksSha256");
     return 0;
 }
 
@@ -265,13 +237,14 @@ static int read_line(reader *r, const place *p, uint32_t k, int why, const char 
                      .pair = 2 * p->block + (p->slot - 1) / 2,
                      .cell = k / d->requests,
                      .request = k % d->requests,
-                     .n_prompt = u32(j, "nPrompt"),
-                     .n_out = u32(j, "nOut")};
+                     .n_prompt = evid__u32(j, "nPrompt"),
+                     .n_out = evid__u32(j, "nOut")};
     const char arm[2] = {p->arm, 0};
-    while (strcmp(status_names[s->status], text(j, "status")) != 0) s->status++;
-    if (s->cell >= d->n_cells || u32(j, "block") != s->block || u32(j, "slot") != s->slot ||
-        u32(j, "attempt") != s->attempt || u32(j, "pairId") != s->pair ||
-        strcmp(text(j, "arm"), arm) != 0 || strcmp(text(j, "bucket"), d->cell[s->cell].id) != 0)
+    while (strcmp(evid__status_names[s->status], evid__str(j, "status")) != 0) s->status++;
+    if (s->cell >= d->n_cells || evid__u32(j, "block") != s->block ||
+        evid__u32(j, "slot") != s->slot || evid__u32(j, "attempt") != s->attempt ||
+        evid__u32(j, "pairId") != s->pair || strcmp(evid__str(j, "arm"), arm) != 0 ||
+        strcmp(evid__str(j, "bucket"), d->cell[s->cell].id) != 0)
         return HT_FAIL(
             e, HT_EFORMAT,
             "SAMPLE: a line of block %u slot %u attempt %u is not the one the design has "
@@ -284,14 +257,14 @@ static int read_line(reader *r, const place *p, uint32_t k, int why, const char 
     snprintf(prefix, sizeof prefix, "raw/b%02u/s%u-%c/a%u/", s->block, s->slot, s->arm, s->attempt);
     const ht_json *receipt = ht_json_get(j, "receiptSha256");
     evid__raw raw = {.prefix = prefix,
-                     .request_sha = text(j, "requestSha256"),
-                     .response_sha = text(j, "responseSha256"),
-                     .chunks_sha = text(j, "chunksSha256"),
+                     .request_sha = evid__str(j, "requestSha256"),
+                     .response_sha = evid__str(j, "responseSha256"),
+                     .chunks_sha = evid__str(j, "chunksSha256"),
                      .receipt_sha = receipt->type == HT_JSTR ? receipt->s : NULL,
-                     .out_sha = text(j, "outTokSha256"),
+                     .out_sha = evid__str(j, "outTokSha256"),
                      .intended_ns = maybe(j, "intendedNs"),
                      .send_lag_ns = maybe(j, "sendLagNs"),
-                     .end_state = text(j, "endState")};
+                     .end_state = evid__str(j, "endState")};
     HT_TRY(evid__read_raw(r->a, r->v->in, &raw, s, e));
     HT_TRY(check_times(j, s, &d->cell[s->cell], e));
     return check_identity(r, j, s, e);
@@ -399,7 +372,7 @@ static int open_reader(reader *r, ht_err *e)
     HT_TRY(ht_journal_check(r->a, journal->data, journal->bytes, true, &r->event, &r->n_events, e));
     const ht_json *seal = r->event[0];
     HT_TRY(ht_schema_check(seal, seal_fields, NULL, "JOURNAL design", e));
-    if (strcmp(text(seal, "designSha256"), v->design.sha256) != 0)
+    if (strcmp(evid__str(seal, "designSha256"), v->design.sha256) != 0)
         return HT_FAIL(e, HT_EFORMAT, "DESIGN: design.json is not what the journal sealed");
     HT_TRY(ht_schema_check(r->event[r->n_events - 1], close_fields, NULL, "JOURNAL close", e));
     r->at = 1;
@@ -426,12 +399,14 @@ int evid__read_samples(ht_arena *a, ht_evidence *v, ht_err *e)
                        r.at + 1);
     if (r.lines.p != r.lines.end)
         return HT_FAIL(e, HT_EFORMAT, "SAMPLE: lines after the last block");
-    if (u32(close, "attempts") != r.n_attempts || u32(close, "blocks") != v->design.n_blocks ||
-        u32(close, "voids") != v->n_void_attempts)
-        return HT_FAIL(
-            e, HT_EFORMAT, "JOURNAL: close counts %u attempts and %u voids, found %u, %u",
-            u32(close, "attempts"), u32(close, "voids"), r.n_attempts, v->n_void_attempts);
-    const char *twice = first_twice(r.chunks, r.n_chunks);
+    if (evid__u32(close, "attempts") != r.n_attempts ||
+        evid__u32(close, "blocks") != v->design.n_blocks ||
+        evid__u32(close, "voids") != v->n_void_attempts)
+        return HT_FAIL(e, HT_EFORMAT,
+                       "JOURNAL: close counts %u attempts and %u voids, found %u, %u",
+                       evid__u32(close, "attempts"), evid__u32(close, "voids"), r.n_attempts,
+                       v->n_void_attempts);
+    const char *twice = evid__first_twice(r.chunks, r.n_chunks);
     if (twice)
         return HT_FAIL(e, HT_EFORMAT, "SAMPLE: stream %.16s... is used by two samples", twice);
     return 0;

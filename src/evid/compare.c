@@ -8,15 +8,6 @@
 
 #define ANALYSIS "analysis/compare.json"
 
-static void unknown(ht_jw *w, const char *key, const char *reason)
-{
-    ht_jw_key(w, key);
-    ht_jw_obj(w);
-    ht_jw_kbool(w, "known", false);
-    ht_jw_kstr(w, "reason", reason);
-    ht_jw_end(w, '}');
-}
-
 static int by_value(const void *x, const void *y)
 {
     uint64_t a, b;
@@ -51,7 +42,7 @@ static void write_times(const ht_comparison *v, uint32_t c, enum ht_cmp_arm arm,
         if (x->metric[metric]) t[n++] = x->metric[metric];
     }
     if (!n) {
-        unknown(w, key, "ALL_FAILED");
+        ht_jw_unknown(w, key, "ALL_FAILED");
         return;
     }
     qsort(t, n, sizeof *t, by_value);
@@ -83,7 +74,7 @@ static int ratios(const ht_comparison *v, uint32_t c, bool null_run, unsigned me
 static void write_stat(ht_jw *w, const char *key, const ht_stat *s, bool known, const char *reason)
 {
     if (!known) {
-        unknown(w, key, reason);
+        ht_jw_unknown(w, key, reason);
         return;
     }
     ht_jw_key(w, key);
@@ -206,44 +197,21 @@ static int write_comparison(const ht_comparison *v, ht_buf *out, ht_err *e)
 
 /* ---- statement, sealing, verification ---- */
 
-static void subject(ht_jw *w, const char *name, const char *sha)
-{
-    ht_jw_obj(w);
-    ht_jw_key(w, "digest");
-    ht_jw_obj(w);
-    ht_jw_kstr(w, "sha256", sha);
-    ht_jw_end(w, '}');
-    ht_jw_kstr(w, "name", name);
-    ht_jw_end(w, '}');
-}
-
 static int write_statement(const ht_comparison *v, const char *outputs_sha, ht_buf *out, ht_err *e)
 {
-    ht_jw w;
-    ht_jw_init(&w, out, HT_JSON_CANON);
-    ht_jw_obj(&w);
-    ht_jw_kstr(&w, "_type", HT_INTOTO_TYPE);
-    ht_jw_key(&w, "predicate");
-    ht_jw_obj(&w);
-    ht_jw_kstr(&w, "bundleId", v->in->sha256);
-    ht_jw_kbool(&w, "hardwareEvidence", !v->design.synthetic);
-    ht_jw_kstr(&w, "inputsManifestSha256", v->in->sha256);
-    ht_jw_kstr(&w, "outputsManifestSha256", outputs_sha);
-    ht_jw_kbool(&w, "productionEligible", false);
-    ht_jw_kstr(&w, "schema", HT_COMPARE_DESIGN);
-    ht_jw_end(&w, '}');
-    ht_jw_kstr(&w, "predicateType", HT_PRED_COMPARISON);
-    ht_jw_key(&w, "subject");
-    ht_jw_arr(&w);
-    subject(&w, "modelPack", v->model_sha);
-    subject(&w, "tokenizer", v->tok_sha);
-    subject(&w, "binary", v->binary_sha);
-    subject(&w, "assets", v->assets_sha);
-    subject(&w, "policy", v->policy.sha256);
-    subject(&w, "bundle", v->in->sha256);
-    ht_jw_end(&w, ']');
-    ht_jw_end(&w, '}');
-    return ht_buf_ok(out, "statement", e);
+    const evid__named subjects[] = {{"modelPack", v->model_sha},
+                                    {"tokenizer", v->tok_sha},
+                                    {"binary", v->binary_sha},
+                                    {"assets", v->assets_sha}};
+    const evid__claim claim = {.predicate_type = HT_PRED_COMPARISON,
+                               .schema = HT_COMPARE_DESIGN,
+                               .bundle_id = v->in->sha256,
+                               .outputs_sha = outputs_sha,
+                               .policy_sha = v->policy.sha256,
+                               .subject = subjects,
+                               .n_subjects = sizeof subjects / sizeof *subjects,
+                               .hardware_evidence = !v->design.synthetic};
+    return evid__write_statement(&claim, out, e);
 }
 
 static int seal(ht_arena *a, const char *dir, const ht_key *bench, ht_buf *b,
@@ -273,14 +241,7 @@ static int seal(ht_arena *a, const char *dir, const ht_key *bench, ht_buf *b,
 
 int ht_comparison_seal(const char *dir, const ht_key *bench, char id[HT_SHA256_HEX], ht_err *e)
 {
-    ht_arena *a;
-    ht_buf b;
-    HT_TRY(ht_arena_new(&a, 0, e));
-    ht_buf_init(&b, 0);
-    int rc = seal(a, dir, bench, &b, id, e);
-    ht_buf_done(&b);
-    ht_arena_free(a);
-    return rc;
+    return evid__seal(seal, dir, bench, id, e);
 }
 
 static int recompute(ht_arena *a, const char *dir, const ht_trust *t, int64_t now,
@@ -290,12 +251,10 @@ static int recompute(ht_arena *a, const char *dir, const ht_trust *t, int64_t no
     char sha[HT_SHA256_HEX];
     ht_json *doc;
     const ht_mfile *f = &outs->file[0];
-    if (outs->n != 1 || strcmp(f->path, ANALYSIS) != 0 || strcmp(f->role, "output") != 0)
+    if (outs->n != 1 || strcmp(f->path, ANALYSIS) != 0)
         return HT_FAIL(e, HT_EFORMAT, "MANIFEST: the output of a comparison is " ANALYSIS);
     HT_TRY(write_comparison(v, b, e));
-    if (b->n != f->bytes || memcmp(b->p, f->data, b->n) != 0)
-        return HT_FAIL(e, HT_EFORMAT, "RECOMPUTED: %s is not what the inputs and the policy give",
-                       f->path);
+    HT_TRY(evid__same_output(f, b, e));
     HT_TRY(ht_json_parse(a, f->data, f->bytes, HT_JSON_CANON, f->path, &doc, e));
     x->analysis = doc;
     ht_buf_clear(b);

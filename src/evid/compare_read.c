@@ -12,9 +12,6 @@ const char *const ht_cmp_apis[] = {"llama", "openai", "ollama", NULL};
 static const char *const order_names[] = {"ROTATED", NULL};
 static const char *const text_names[] = {"RANDOM", "WINDOWS", NULL};
 static const char *const run_names[] = {"main", "null", NULL};
-static const char *const end_names[] = {"DONE", "LENGTH_MET", "EOF_EARLY", "RESET", NULL};
-static const char *const status_names[] = {"ok",        "sutError",      "timeout", "oom",
-                                           "badOutput", "routeMismatch", NULL};
 enum { RAW_PATH = 64, CONTEXT_MAX = 1 << 20 };
 
 static const ht_field design_fields[] = {
@@ -52,7 +49,7 @@ static const ht_field sample_fields[] = {
     {.key = "arm", .type = HT_S_ENUM, .names = ht_cmp_arm_names},
     {.key = "chunksSha256", .type = HT_S_SHA256},
     {.key = "e2eNs", .type = HT_S_MAYBE_INT},
-    {.key = "endState", .type = HT_S_ENUM, .names = end_names},
+    {.key = "endState", .type = HT_S_ENUM, .names = evid__end_names},
     {.key = "guards", .type = HT_S_OBJ},
     {.key = "intendedNs", .type = HT_S_INT},
     {.key = "nOut", .type = HT_S_INT, .lo = 0, .hi = UINT32_MAX},
@@ -66,7 +63,7 @@ static const ht_field sample_fields[] = {
     {.key = "saidPrompt", .type = HT_S_MAYBE_INT},
     {.key = "sendLagNs", .type = HT_S_INT},
     {.key = "slot", .type = HT_S_INT, .lo = 1, .hi = 2},
-    {.key = "status", .type = HT_S_ENUM, .names = status_names},
+    {.key = "status", .type = HT_S_ENUM, .names = evid__status_names},
     {.key = "tpotNs", .type = HT_S_MAYBE_INT},
     {.key = "ttftNs", .type = HT_S_MAYBE_INT},
     {.key = "why", .type = HT_S_STR},
@@ -82,7 +79,7 @@ static const ht_field chunk_fields[] = {
     {0},
 };
 static const ht_field end_fields[] = {
-    {.key = "end", .type = HT_S_ENUM, .names = end_names},
+    {.key = "end", .type = HT_S_ENUM, .names = evid__end_names},
     {0},
 };
 
@@ -109,23 +106,13 @@ enum ht_cmp_arm ht_cmp_arm_of(const ht_cmp_design *d, uint32_t pair, uint32_t sl
     return ours_first == first ? HT_CMP_H : HT_CMP_F;
 }
 
-static const char *text(const ht_json *j, const char *key)
-{
-    return ht_json_get(j, key)->s;
-}
-
-static uint32_t u32(const ht_json *j, const char *key)
-{
-    return (uint32_t)ht_json_get(j, key)->i;
-}
-
 /* The digest that the design names is that of the file. */
 static int names_file(const ht_manifest *m, const ht_json *design, const char *key,
                       const char *path, ht_err *e)
 {
     const ht_mfile *f = ht_manifest_find(m, path);
     if (!f) return HT_FAIL(e, HT_EFORMAT, "MANIFEST: %s is missing", path);
-    if (strcmp(f->sha256, text(design, key)) != 0)
+    if (strcmp(f->sha256, evid__str(design, key)) != 0)
         return HT_FAIL(e, HT_EFORMAT, "DESIGN: %s is not what was sealed as %s", path, key);
     return 0;
 }
@@ -145,20 +132,20 @@ static int read_design(ht_arena *a, const ht_manifest *m, ht_comparison *v, ht_e
             return HT_FAIL(e, HT_EFORMAT, "DESIGN: contexts are listed twice or out of order");
     }
     d->n_contexts = (uint32_t)list->n;
-    d->reps = u32(j, "repetitions");
-    d->null_reps = u32(j, "nullRepetitions");
-    d->max_new = u32(j, "maxNew");
-    d->cpus = u32(j, "cpus");
-    d->api = text(j, "api");
+    d->reps = evid__u32(j, "repetitions");
+    d->null_reps = evid__u32(j, "nullRepetitions");
+    d->max_new = evid__u32(j, "maxNew");
+    d->cpus = evid__u32(j, "cpus");
+    d->api = evid__str(j, "api");
     d->synthetic = ht_json_get(j, "synthetic")->b;
-    d->policy_sha = text(j, "policySha256");
-    d->prompts_sha = text(j, "promptsSha256");
-    d->class_sha = text(j, "machineClassSha256");
+    d->policy_sha = evid__str(j, "policySha256");
+    d->prompts_sha = evid__str(j, "promptsSha256");
+    d->class_sha = evid__str(j, "machineClassSha256");
     memcpy(d->sha256, ht_manifest_find(m, "design.json")->sha256, sizeof d->sha256);
-    v->model_sha = text(j, "modelPackSha256");
-    v->tok_sha = text(j, "tokenizerSha256");
-    v->binary_sha = text(j, "binarySha256");
-    v->assets_sha = text(j, "assetsSha256");
+    v->model_sha = evid__str(j, "modelPackSha256");
+    v->tok_sha = evid__str(j, "tokenizerSha256");
+    v->binary_sha = evid__str(j, "binarySha256");
+    v->assets_sha = evid__str(j, "assetsSha256");
     HT_TRY(names_file(m, j, "policySha256", "policy.json", e));
     HT_TRY(names_file(m, j, "promptsSha256", "prompts.jsonl", e));
     HT_TRY(names_file(m, j, "assetsSha256", "subject/assets.json", e));
@@ -166,11 +153,6 @@ static int read_design(ht_arena *a, const ht_manifest *m, ht_comparison *v, ht_e
 }
 
 /* ---- prompts ---- */
-
-static int by_text(const void *x, const void *y)
-{
-    return strcmp(*(const char *const *)x, *(const char *const *)y);
-}
 
 typedef struct {
     ht_arena *a;
@@ -195,19 +177,17 @@ static int read_prompts(reader *r, ht_err *e)
         HT_TRY(ht_json_parse(r->a, line, len, HT_JSON_CANON, "prompts.jsonl", &j, e));
         HT_TRY(ht_schema_check(j, prompt_fields, NULL, "prompts.jsonl", e));
         const ht_cmp_place p = ht_cmp_place_of(d, k < n ? (uint32_t)k : 0);
-        if (k >= n || u32(j, "pair") != k || u32(j, "nPrompt") != d->context[p.context_i] ||
-            strcmp(text(j, "run"), run_names[p.null_run]) != 0)
+        if (k >= n || evid__u32(j, "pair") != k ||
+            evid__u32(j, "nPrompt") != d->context[p.context_i] ||
+            strcmp(evid__str(j, "run"), run_names[p.null_run]) != 0)
             return HT_FAIL(e, HT_EFORMAT, "DESIGN: prompts.jsonl line %zu is not the one expected",
                            k + 1);
-        r->prompt[k] = sorted[k] = text(j, "promptTokSha256");
+        r->prompt[k] = sorted[k] = evid__str(j, "promptTokSha256");
     }
     if (l.bad || k != n)
         return HT_FAIL(e, HT_EFORMAT, "DESIGN: prompts.jsonl has %zu lines, need %u", k, n);
-    qsort(sorted, n, sizeof *sorted, by_text);
-    for (uint32_t i = 1; i < n; i++)
-        if (strcmp(sorted[i - 1], sorted[i]) == 0)
-            return HT_FAIL(e, HT_EFORMAT, "DESIGN: prompt %.16s... is used by two pairs",
-                           sorted[i]);
+    const char *twice = evid__first_twice(sorted, n);
+    if (twice) return HT_FAIL(e, HT_EFORMAT, "DESIGN: prompt %.16s... is used by two pairs", twice);
     return 0;
 }
 
@@ -258,7 +238,7 @@ static int read_chunks(ht_arena *a, const ht_mfile *f, stream *s, const char **e
         HT_TRY(ht_json_parse(a, line, n, HT_JSON_CANON, f->path, &c, e));
         if (ht_json_get(c, "end")) {
             HT_TRY(ht_schema_check(c, end_fields, NULL, f->path, e));
-            *end = text(c, "end");
+            *end = evid__str(c, "end");
         } else {
             HT_TRY(ht_schema_check(c, chunk_fields, NULL, f->path, e));
             HT_TRY(add_chunk(c, f->path, s, e));
@@ -272,10 +252,10 @@ static int raw_file(const reader *r, const ht_json *j, const char *name, const c
                     const ht_mfile **out, ht_err *e)
 {
     char path[RAW_PATH];
-    snprintf(path, sizeof path, "raw/p%03u/s%u-%s/%s", u32(j, "pair"), u32(j, "slot"),
-             text(j, "arm"), name);
+    snprintf(path, sizeof path, "raw/p%03u/s%u-%s/%s", evid__u32(j, "pair"), evid__u32(j, "slot"),
+             evid__str(j, "arm"), name);
     const ht_mfile *f = ht_manifest_find(r->v->in, path);
-    if (!f || strcmp(f->sha256, text(j, key)) != 0)
+    if (!f || strcmp(f->sha256, evid__str(j, key)) != 0)
         return HT_FAIL(e, HT_EFORMAT, "RAW: %s is missing or has another digest", path);
     *out = f;
     return 0;
@@ -312,10 +292,10 @@ static int check_sample(const reader *r, const ht_json *j, const stream *s, cons
     x->n_ids = s->n_ids;
     x->said_prompt = said(j, "saidPrompt") ==
                      r->v->design.context[ht_cmp_place_of(&r->v->design, x->pair).context_i];
-    if (strcmp(end, text(j, "endState")) != 0)
+    if (strcmp(end, evid__str(j, "endState")) != 0)
         return HT_FAIL(e, HT_EFORMAT, "SAMPLE: pair %u: the stream ends %s, the sample says %s",
-                       x->pair, end, text(j, "endState"));
-    if (x->n_out != u32(j, "nOut"))
+                       x->pair, end, evid__str(j, "endState"));
+    if (x->n_out != evid__u32(j, "nOut"))
         return HT_FAIL(e, HT_EFORMAT, "SAMPLE: pair %u: nOut is not what came", x->pair);
     if (x->status == HT_SM_OK && !good_answer(r, j, s, end, x))
         return HT_FAIL(e, HT_EFORMAT, "SAMPLE: pair %u arm %s is no good answer and is called ok",
@@ -345,14 +325,17 @@ static int read_line(reader *r, uint32_t pair, uint32_t slot, const char *line, 
     *x = (ht_cmp_sample){.pair = pair, .arm = (uint8_t)ht_cmp_arm_of(&r->v->design, pair, slot)};
     HT_TRY(ht_json_parse(r->a, line, n, HT_JSON_CANON, "samples.jsonl", &j, e));
     HT_TRY(ht_schema_check(j, sample_fields, "hetero/comparesample/1", "SAMPLE", e));
-    if (u32(j, "pair") != pair || u32(j, "slot") != slot ||
-        strcmp(text(j, "arm"), ht_cmp_arm_names[x->arm]) != 0)
+    if (evid__u32(j, "pair") != pair || evid__u32(j, "slot") != slot ||
+        strcmp(evid__str(j, "arm"), ht_cmp_arm_names[x->arm]) != 0)
         return HT_FAIL(e, HT_EFORMAT,
                        "SAMPLE: a line is not that of pair %u slot %u, as the design has it", pair,
                        slot);
-    if (strcmp(text(j, "promptTokSha256"), r->prompt[pair]) != 0)
+    if (strcmp(evid__str(j, "promptTokSha256"), r->prompt[pair]) != 0)
         return HT_FAIL(e, HT_EFORMAT, "SAMPLE: pair %u: not the sealed prompt", pair);
-    while (strcmp(status_names[x->status], text(j, "status")) != 0) x->status++;
+    while (strcmp(evid__status_names[x->status], evid__str(j, "status")) != 0) x->status++;
+    if (x->status >= HT_SM_VOID)
+        return HT_FAIL(e, HT_EFORMAT, "SAMPLE: pair %u: status %s is none of a comparison", pair,
+                       evid__status_names[x->status]);
     HT_TRY(
         ht_guards_read(ht_json_get(j, "guards"), &r->v->policy, r->v->design.cpus, &x->guards, e));
     HT_TRY(raw_file(r, j, "request.bin", "requestSha256", &other, e));
@@ -405,7 +388,8 @@ static int expect(reader *r, const char *name, uint32_t pair, uint32_t slot, con
                        slot, name, r->at);
     HT_TRY(ht_schema_check(j, event_fields, NULL, "JOURNAL", e));
     const char *arm = ht_cmp_arm_names[ht_cmp_arm_of(&r->v->design, pair, slot)];
-    if (u32(j, "pair") != pair || u32(j, "slot") != slot || strcmp(text(j, "arm"), arm) != 0)
+    if (evid__u32(j, "pair") != pair || evid__u32(j, "slot") != slot ||
+        strcmp(evid__str(j, "arm"), arm) != 0)
         return HT_FAIL(e, HT_EFORMAT, "JOURNAL: line %zu: the design has pair %u slot %u arm %s",
                        r->at, pair, slot, arm);
     *out = j;
@@ -436,9 +420,9 @@ static int read_slots(reader *r, ht_err *e)
     if (l.p != l.end) return HT_FAIL(e, HT_EFORMAT, "SAMPLE: lines after the last pair");
     if (r->at != r->n_events - 1)
         return HT_FAIL(e, HT_EFORMAT, "JOURNAL: events that the design does not have");
-    if (u32(r->event[r->at], "slots") != 2 * pairs)
+    if (evid__u32(r->event[r->at], "slots") != 2 * pairs)
         return HT_FAIL(e, HT_EFORMAT, "JOURNAL: close counts %u slots, the design has %u",
-                       u32(r->event[r->at], "slots"), 2 * pairs);
+                       evid__u32(r->event[r->at], "slots"), 2 * pairs);
     return 0;
 }
 
@@ -450,7 +434,7 @@ static int read_run(reader *r, ht_err *e)
     HT_TRY(ht_journal_check(r->a, journal->data, journal->bytes, true, &r->event, &r->n_events, e));
     HT_TRY(ht_schema_check(r->event[0], seal_fields, NULL, "JOURNAL design", e));
     HT_TRY(ht_schema_check(r->event[r->n_events - 1], close_fields, NULL, "JOURNAL close", e));
-    if (strcmp(text(r->event[0], "designSha256"), r->v->design.sha256) != 0)
+    if (strcmp(evid__str(r->event[0], "designSha256"), r->v->design.sha256) != 0)
         return HT_FAIL(e, HT_EFORMAT, "DESIGN: design.json is not what the journal sealed");
     r->at = 1;
     r->v->sample =

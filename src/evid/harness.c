@@ -29,8 +29,6 @@ typedef struct {
 } place;
 enum { V_NONE, V_GUARD, V_HARNESS };
 static const char *const void_names[] = {"NONE", "GUARD", "HARNESS"};
-static const char *const status_names[HT_SM_STATES] = {
-    "ok", "sutError", "timeout", "oom", "badOutput", "routeMismatch", "voidGuard", "harnessError"};
 
 static uint64_t now(const run *r)
 {
@@ -395,7 +393,7 @@ static int sample_line(run *r, ht_arena *a, const place *p, size_t k, int why,
     set_int(a, line, "pairId", pair);
     set_str(a, line, "promptTokSha256", r->prompt_sha[at]);
     set_int(a, line, "slot", p->slot);
-    set_str(a, line, "status", status_names[status]);
+    set_str(a, line, "status", evid__status_names[status]);
     set_times(r, a, line, x, &s, status == HT_SM_OK);
     if (why == V_NONE) ht_json_add(a, line, "voidReason", ht_json_new(a, HT_JNULL));
     else set_str(a, line, "voidReason", void_names[why]);

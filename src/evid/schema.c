@@ -161,3 +161,12 @@ int ht_schema_check(const ht_json *obj, const ht_field *table, const char *schem
     }
     return check_object(obj, table, schema != NULL, what, "", e);
 }
+
+void ht_jw_unknown(ht_jw *w, const char *key, const char *reason)
+{
+    ht_jw_key(w, key);
+    ht_jw_obj(w);
+    ht_jw_kbool(w, "known", false);
+    ht_jw_kstr(w, "reason", reason);
+    ht_jw_end(w, '}');
+}

@@ -31,6 +31,8 @@ typedef struct ht_field {
  * table. Messages start with `what`. HT_EFORMAT. */
 HT_MUST_USE int ht_schema_check(const ht_json *obj, const ht_field *table, const char *schema,
                                 const char *what, ht_err *);
+/* The form of what is not known: {"known":false,"reason":WORD}. */
+void ht_jw_unknown(ht_jw *, const char *key, const char *reason);
 bool ht_is_sha256(const char *s, size_t n);
 /* Seconds since 1970 of "YYYY-MM-DDTHH:MM:SSZ" (proleptic Gregorian, no leap second); false when it
  * is not a time of that form. */

@@ -10,19 +10,10 @@ const char *const ht_bundle_outputs[] = {"analysis/pairs.json",
                                          "verdict.json",
                                          NULL};
 
-static void unknown(ht_jw *w, const char *key, const char *reason)
-{
-    ht_jw_key(w, key);
-    ht_jw_obj(w);
-    ht_jw_kbool(w, "known", false);
-    ht_jw_kstr(w, "reason", reason);
-    ht_jw_end(w, '}');
-}
-
 static void known_or(ht_jw *w, const char *key, uint64_t v, const char *reason)
 {
     if (v) ht_jw_kuint(w, key, v);
-    else unknown(w, key, reason);
+    else ht_jw_unknown(w, key, reason);
 }
 
 static void write_pair_list(ht_jw *w, const char *key, const ht_pairs *p)
@@ -43,7 +34,7 @@ static void write_pair_list(ht_jw *w, const char *key, const ht_pairs *p)
 static void write_stat(ht_jw *w, const char *key, const ht_pairs *p)
 {
     if (!p->has_stat) {
-        unknown(w, key, p->ref_failed ? "REFERENCE_FAILED" : "TOO_FEW");
+        ht_jw_unknown(w, key, p->ref_failed ? "REFERENCE_FAILED" : "TOO_FEW");
         return;
     }
     const ht_stat *s = &p->stat;
@@ -113,7 +104,7 @@ static void write_quality(ht_jw *w, const ht_evidence *v)
     ht_jw_obj(w);
     ht_jw_kstr(w, "bundleId", v->in->sha256);
     if (!q->present) {
-        unknown(w, "counts", "NOT_RUN");
+        ht_jw_unknown(w, "counts", "NOT_RUN");
     } else {
         ht_jw_key(w, "counts");
         ht_jw_obj(w);
@@ -175,7 +166,7 @@ static void write_verdict(ht_jw *w, const ht_evidence *v, const ht_analysis *x)
 static void write_ratio(ht_jw *w, const ht_pairs *p)
 {
     if (!p->has_stat) {
-        unknown(w, "ratioPpm", "NO_STATISTICS");
+        ht_jw_unknown(w, "ratioPpm", "NO_STATISTICS");
         return;
     }
     ht_jw_key(w, "ratioPpm");

@@ -51,6 +51,16 @@ int evid__read_manifests(ht_arena *a, const char *dir, ht_manifest *in, ht_manif
     return ht_manifest_closed(dir, both, 2, also, e);
 }
 
+int evid__same_output(const ht_mfile *f, const ht_buf *b, ht_err *e)
+{
+    if (b->n != f->bytes || memcmp(b->p, f->data, b->n) != 0)
+        return HT_FAIL(e, HT_EFORMAT, "RECOMPUTED: %s is not what the inputs and the policy give",
+                       f->path);
+    if (strcmp(f->role, "output") != 0)
+        return HT_FAIL(e, HT_EFORMAT, "MANIFEST: %s has role %.30s", f->path, f->role);
+    return 0;
+}
+
 /* Outputs: exactly the known ones, each equal to what the inputs give. */
 static int recompute(ht_verified *v, ht_buf *b, ht_err *e)
 {
@@ -60,11 +70,7 @@ static int recompute(ht_verified *v, ht_buf *b, ht_err *e)
         if (!f) return HT_FAIL(e, HT_EFORMAT, "MANIFEST: %s is missing", ht_bundle_outputs[n]);
         ht_buf_clear(b);
         HT_TRY(ht_analysis_write(&v->evidence, &v->analysis, n, b, e));
-        if (b->n != f->bytes || memcmp(b->p, f->data, b->n) != 0)
-            return HT_FAIL(e, HT_EFORMAT,
-                           "RECOMPUTED: %s is not what the inputs and the policy give", f->path);
-        if (strcmp(f->role, "output") != 0)
-            return HT_FAIL(e, HT_EFORMAT, "MANIFEST: %s has role %.30s", f->path, f->role);
+        HT_TRY(evid__same_output(f, b, e));
     }
     if (v->out.n != n)
         return HT_FAIL(e, HT_EFORMAT, "MANIFEST: outputs.manifest.json lists a file that is none");
