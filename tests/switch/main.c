@@ -7,6 +7,7 @@
  * fired (their refusals, or the ways in which a gate did not pass), the message or the classes and
  * gates, separated by tabs. */
 #include "core/map.h"
+#include "evid/compare.h"
 #include "evid/verify.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,13 +31,19 @@ static int verify(const char *trust, const char *dir, int64_t now, ht_buf *says,
     ht_arena *a;
     ht_trust t;
     ht_verified v;
+    ht_compared x;
+    const bool pairs = ht_is_comparison(dir);
     char *text = NULL;
     size_t n;
     HT_TRY(ht_arena_new(&a, 0, e));
     int rc = ht_file_read(trust, 1 << 20, &text, &n, e);
     if (!rc) rc = ht_trust_parse(a, text, n, &t, e);
-    if (!rc) rc = ht_bundle_verify(a, dir, &t, now, &v, e);
-    if (!rc) {
+    if (!rc)
+        rc = pairs ? ht_comparison_verify(a, dir, &t, now, &x, e)
+                   : ht_bundle_verify(a, dir, &t, now, &v, e);
+    if (!rc && pairs) {
+        ht_buf_str(says, ht_json_get(x.analysis, "verdict")->s);
+    } else if (!rc) {
         ht_buf_str(says, ht_class_names[v.analysis.cls]);
         for (size_t c = 0; c < v.evidence.design.n_cells; c++)
             for (unsigned g = 0; g < HT_GATES; g++)

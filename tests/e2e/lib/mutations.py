@@ -8,6 +8,7 @@ import copy
 import os
 import shutil
 
+import comparison
 from bundle import Key, Maker, MACHINE, NONE, POLICY, V, envelope, trust_root, write_tree
 
 NOW = 1795900000
@@ -708,3 +709,4 @@ def cases():
         m = Maker(**{**ONE, **knobs})
         m.seal(BENCH)
         yield Case('verdict: ' + name, 'ok', says, m.files)
+    yield from comparison.cases(BENCH, Case)
