@@ -140,6 +140,10 @@ typedef struct ht_engine_params {
     uint32_t ctx;                   /* positions per session; 0: min(model, what fits)            */
     uint32_t max_sessions;          /* 0: 1                                                       */
     uint64_t kv_positions;          /* all sessions together; 0: max_sessions times ctx           */
+    uint32_t evict;                 /* positions that a session keeps in full layers, at least 256:
+                                       the first page, the newest half, and what attention uses
+                                       most of the rest; 0: all. It loses something. The context
+                                       may then be as long as the stream, in the memory of this  */
     uint32_t ubatch;                /* prefill chunk in rows; 0: default                          */
     int threads;                    /* 0: affinity, quota and physical cores decide               */
     int verify;                     /* hash the pack even if it is trusted already                */

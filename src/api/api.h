@@ -81,6 +81,7 @@ typedef struct {
     uint16_t *owner;         /* [cap] */
     uint32_t *want;          /* [cap] */
     uint32_t *table[HT_KV_CLASSES]; /* [seqs, pages of a context] */
+    float **mass;            /* [seqs] of sessions that evict */
     uint8_t *rope_long;      /* [seqs] */
     uint32_t cap;            /* the longer of rows and the prefill chunk */
 } api__batch;
@@ -128,6 +129,8 @@ struct ht_engine {
     api__kv kv;
     uint32_t ctx, ubatch, max_sessions, n_sessions;
     uint64_t kv_positions; /* of all sessions together; 0: max_sessions times ctx */
+    uint32_t keep_pages;   /* of a session in full layers, after eviction; 0: nothing is evicted */
+    int prefix_why;        /* enum ht_prefix_why of a cache that was asked for and cannot be */
     uint8_t act; /* enum ht_act */
     int threads;
     ht_cpu_threads cpu;
@@ -182,6 +185,11 @@ typedef struct {
     ht_err damaged; /* code 0: no file was refused */
 } api__prefix_record;
 
+/* What eviction did in one call. */
+typedef struct {
+    uint64_t rounds, pages; /* decisions that gave something up, and how much */
+} api__evict_record;
+
 /* What a receipt says of one call; filled by session.c, written by receipt.c. */
 typedef struct {
     uint64_t seq;       /* 0: nothing ran yet */
@@ -198,6 +206,7 @@ typedef struct {
     char chain[400];
     api__spec_record spec;
     api__prefix_record prefix;
+    api__evict_record evict;
     api__phase phase[API_PHASES]; /* where the phases run, as decided for this call */
     bool mismatch;                /* a run was not what was planned */
     uint64_t begin_ns;            /* clock */
@@ -206,6 +215,14 @@ typedef struct {
     size_t n_segments;
     api__segment segment[API_SEGMENTS];
 } api__record;
+
+/* A session's grounds for eviction; evict.c. */
+typedef struct {
+    float *mass;     /* [HT_PAGE][n_kv_heads][held], see ht_batch; NULL: it does not evict */
+    float *score;    /* [pages of ctx] */
+    uint32_t *entry; /* [held] scratch of a decision: the pages that are there */
+    uint32_t done;   /* length at the last decision */
+} api__evict;
 
 struct ht_session {
     ht_engine *e;
@@ -222,6 +239,7 @@ struct ht_session {
     _Atomic(const api__plan *) running; /* what ht_cancel() must stop */
     _Atomic(ht_session *) helper;       /* the draft session of the running call: it too */
     char *considered; /* JSON of the routes that were not taken in the last call, or NULL */
+    api__evict evict;
     ht_adapt adapt;                     /* what guessing is known to cost and bring here */
     api__record rec;
 };
@@ -300,6 +318,19 @@ bool api__is_long(const ht_spec *, uint64_t total);
  * and say so in the record. */
 HT_MUST_USE int api__roll_back(ht_session *, const api__plan *, uint32_t len, uint32_t drafted,
                                uint32_t accepted, ht_err *);
+
+/* ---- evict.c ---- */
+/* Read the parameter; and say why the engine cannot evict, if it cannot. */
+HT_MUST_USE int api__evict_read(ht_engine *, const ht_engine_params *, ht_err *);
+/* Pages of full layers that a session holds at most. */
+uint32_t api__evict_held(const ht_engine *);
+HT_MUST_USE int api__evict_make(ht_session *, ht_err *);
+void api__evict_fork(ht_session *, const ht_session *from);
+/* Rows that may be run before the next decision; UINT32_MAX without eviction. */
+uint32_t api__evict_room(const ht_session *);
+/* Before rows are run at the session's end: decide, where it is due. */
+HT_MUST_USE int api__evict_due(ht_session *, ht_err *);
+void api__write_evict(ht_jw *, const ht_session *);
 
 /* ---- prefix.c ---- */
 /* "cpu rep=f16 act=f32 kv=f16,f16": the numeric class of what a phase writes. */

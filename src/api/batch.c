@@ -46,6 +46,7 @@ static void draft(step *st)
         /* The last token needs no row of its own, so no guess reaches it. */
         uint32_t most = g->room - g->n_out - 1;
         if (n > 1 && most > rows / n - 1) most = rows > n ? rows / n - 1 : 0;
+        if (most > api__evict_room(g->s) - 1) most = api__evict_room(g->s) - 1;
         g->draft0 = ht_now_ns();
         const int rc = g->spec ? api__spec_draft(g->spec, most, &g->k, &err) : 0;
         g->draft1 = ht_now_ns();
@@ -71,6 +72,7 @@ static uint32_t rows_for(const step *st, const pass *p, const ht_gen *g)
     if (prompt && api__is_whole(&g->phase[API_PREFILL])) return p->n || !st->prompt_rows ? 0 : rows;
     if (prompt && rows > st->prompt_rows) rows = st->prompt_rows;
     if (prompt && rows > chunk) rows = chunk;
+    if (rows > api__evict_room(g->s)) rows = api__evict_room(g->s);
     if (!p->n) return rows;
     if (p->n_prompt && api__is_whole(&p->gen[0]->phase[API_PREFILL])) return 0;
     const uint32_t want = prompt ? 1 : rows;

@@ -52,7 +52,7 @@ static int read_numbers(ht_engine *e, const ht_engine_params *p, ht_err *err)
     (void)snprintf(e->isa, sizeof e->isa, "%s", isa);
     HT_TRY(read_act(p->act, &e->act, err));
     e->kv_positions = p->kv_positions;
-    return 0;
+    return api__evict_read(e, p, err);
 }
 
 /* ---- what is loaded -------------------------------------------------------------------------- */
@@ -170,11 +170,12 @@ static int make_batch(ht_engine *e, ht_err *err)
     m->owner = ht_arena_array(e->arena, m->cap, sizeof *m->owner);
     m->want = ht_arena_array(e->arena, m->cap, sizeof *m->want);
     m->rope_long = ht_arena_array(e->arena, m->seqs, sizeof *m->rope_long);
+    m->mass = ht_arena_array(e->arena, m->seqs, sizeof *m->mass);
     for (int c = 0; c < HT_KV_CLASSES; c++) {
         m->table[c] = ht_arena_array(e->arena, m->seqs * n_table, sizeof *m->table[c]);
         ok = ok && m->table[c];
     }
-    if (ok && m->token && m->pos && m->owner && m->want && m->rope_long) return 0;
+    if (ok && m->mass && m->token && m->pos && m->owner && m->want && m->rope_long) return 0;
     return HT_FAIL(err, HT_ENOMEM, "no memory for passes of %u sessions", m->seqs);
 }
 
@@ -192,6 +193,9 @@ static int estimate(ht_engine *e, const uint8_t *cls, uint32_t ctx, api__memory 
     const uint64_t pages = (e->kv_positions + HT_PAGE - 1) / HT_PAGE + e->max_sessions;
     if (e->kv_positions && pages < pool->n_pages[HT_KV_FULL])
         pool->n_pages[HT_KV_FULL] = (uint32_t)pages;
+    const uint64_t held = (uint64_t)api__evict_held(e) * e->max_sessions;
+    if (e->keep_pages && held < pool->n_pages[HT_KV_FULL])
+        pool->n_pages[HT_KV_FULL] = (uint32_t)held;
     for (int c = 0; c < HT_KV_CLASSES; c++)
         if (pool->n_pages[c]) pool->n_pages[c] += e->prefix_pages;
     batch_size(e);
@@ -327,9 +331,8 @@ static int load_devices(ht_engine *e, const ht_engine_params *p, ht_err *err)
     HT_TRY(check_memory(e, avail, err));
     for (size_t i = 0; i < e->n_units; i++)
         HT_TRY(e->unit[i].be->load(e->unit[i].dev, e->model, err));
-    /* A user who names an engine, or a type that loses something, has decided: nothing is routed
-     * then. */
-    if (!p->prefill_engine && !p->decode_engine && !e->kv.packs)
+    /* A user who names an engine, or what loses something, has decided: nothing is routed then. */
+    if (!p->prefill_engine && !p->decode_engine && !e->kv.packs && !e->keep_pages)
         HT_TRY(api__route_open(e, p->store, err));
     return make_pool(e, p, &pool, err);
 }

@@ -14,6 +14,10 @@ void api__bucket(const ht_engine *e, int phase, uint32_t rows, uint32_t want, ht
                        .kv_fmt = api__kv_fmt(&e->kv),
                        .act = api__whole_act(e, phase),
                        .flags = e->phase[phase].flags};
+    if (e->keep_pages) {
+        out->flags |= HT_WANT_MASS;
+        out->held = api__evict_held(e);
+    }
     /* An engine of whole prompts begins at position 0, at one of its own numbers of rows. */
     const uint32_t whole = api__is_whole(&e->phase[phase]) ? api__whole_rows(e, rows) : 0;
     if (whole) out->rows = (uint16_t)whole;

@@ -62,6 +62,7 @@ uint32_t api__prefix_pages(const ht_engine *e, const ht_engine_params *p)
 {
     const ht_spec *s = &e->model->spec;
     uint64_t bytes = 0;
+    if (e->keep_pages || e->kv.packs) return 0; /* there will be none */
     for (int v = 0; v < 2; v++)
         bytes += s->n_layers * ht_kv_page_bytes(e->kv.base[v], s->n_kv_heads, s->head_dim);
     const uint64_t n = bytes ? p->prefix_bytes / bytes : 0;
@@ -117,6 +118,15 @@ static int make_folder(const char *dir, ht_err *err)
 int api__prefix_open(ht_engine *e, const ht_engine_params *p, ht_err *err)
 {
     if (!p->prefix_dir && !p->prefix_bytes) return 0;
+    e->prefix_why = e->keep_pages ? HT_PREFIX_EVICTS : e->kv.packs ? HT_PREFIX_PACKED : 0;
+    if (e->prefix_why && p->prefix_dir)
+        return HT_FAIL(err, HT_EUNSUPPORTED, "no prefix cache %s; leave it out, or %s",
+                       e->keep_pages ? "with eviction: a session's pages are its own"
+                                     : "with packed KV types: a prompt that goes on from a page "
+                                       "reads that page as it was written, and it is packed by "
+                                       "then",
+                       e->keep_pages ? "do not evict" : "use f16 or f32");
+    if (e->prefix_why) return 0;
     api__unit *u = e->phase[API_DECODE].unit;
     const ht_kv *kv = ht_pool_kv(e->pool);
     const char *name = strrchr(e->path, '/');
@@ -166,8 +176,10 @@ int api__prefix_use(ht_session *s, const int32_t *ids, uint32_t n, const char *s
     ht_seq *seq = NULL;
     ht_prefix_hit hit;
     const uint32_t held = ht_seq_len(s->seq);
-    s->rec.prefix.on = e->prefix != NULL;
-    s->rec.prefix.why = n > HT_PAGE ? HT_PREFIX_WHOLE : HT_PREFIX_SHORT;
+    s->rec.prefix.on = e->prefix || e->prefix_why;
+    s->rec.prefix.why = e->prefix_why ? e->prefix_why
+                        : n > HT_PAGE ? HT_PREFIX_WHOLE
+                                      : HT_PREFIX_SHORT;
     /* What the session holds itself is as good, when it ends in the last page. */
     if (!e->prefix || (n - 1) / HT_PAGE * HT_PAGE <= held) return 0;
     class_of(s, cls);

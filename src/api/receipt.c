@@ -409,6 +409,7 @@ static void write_options(ht_jw *w, const ht_engine *e)
     ht_jw_kstr(w, "ctv", e->kv.name[1]);
     ht_jw_kstr(w, "isa", e->isa[0] ? e->isa : "best");
     ht_jw_kuint(w, "ctx", e->ctx);
+    ht_jw_kuint(w, "evict", e->keep_pages * HT_PAGE);
     ht_jw_kuint(w, "ubatch", e->ubatch);
     ht_jw_kuint(w, "maxSessions", e->max_sessions);
     ht_jw_kint(w, "threads", e->threads);
@@ -474,6 +475,10 @@ static int write_receipt(ht_jw *w, const ht_session *s, ht_err *err)
     ht_jw_arr(w);
     if (r->note) ht_jw_str(w, r->note);
     ht_jw_end(w, ']');
+    if (s->e->keep_pages) {
+        ht_jw_key(w, "eviction");
+        api__write_evict(w, s);
+    }
     ht_jw_key(w, "options");
     write_options(w, s->e);
     ht_jw_kbool(w, "simulated", false);

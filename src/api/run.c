@@ -128,7 +128,8 @@ static int drive(const api__part *part, uint32_t n, const api__plan *p, const ht
 }
 
 /* The batch of one session: its own arrays and page table as they are. */
-static void fill_one(const api__part *part, ht_batch *b, const uint8_t *rope_long)
+static void fill_one(const api__part *part, ht_batch *b, const uint8_t *rope_long,
+                     float *const *mass)
 {
     ht_session *s = part->s;
     const uint32_t pos = ht_seq_len(s->seq);
@@ -141,6 +142,7 @@ static void fill_one(const api__part *part, ht_batch *b, const uint8_t *rope_lon
                     .seq = s->owner,
                     .page = {ht_seq_pages(s->seq, HT_KV_FULL), ht_seq_pages(s->seq, HT_KV_WINDOW)},
                     .want = part->want,
+                    .mass = *mass ? mass : NULL,
                     .rope_long = *rope_long ? rope_long : NULL};
 }
 
@@ -164,6 +166,7 @@ static void fill_many(ht_engine *e, const api__part *part, uint32_t n_parts, ht_
             const uint32_t *pages = ht_seq_pages(s->seq, c);
             if (pages) memcpy(m->table[c] + k * n_table, pages, n_table * sizeof *pages);
         }
+        m->mass[k] = s->evict.mass;
         m->rope_long[k] = s->rope_long;
         any_long = any_long || s->rope_long;
     }
@@ -175,6 +178,7 @@ static void fill_many(ht_engine *e, const api__part *part, uint32_t n_parts, ht_
                     .seq = m->owner,
                     .page = {m->table[HT_KV_FULL], m->table[HT_KV_WINDOW]},
                     .want = m->want,
+                    .mass = e->keep_pages ? m->mass : NULL,
                     .rope_long = any_long ? m->rope_long : NULL};
 }
 
@@ -184,6 +188,7 @@ static int reserve(ht_engine *e, const api__plan *p, const api__part *part, uint
 {
     for (*done = 0; *done < n; ++*done) {
         ht_session *s = part[*done].s;
+        HT_TRY(api__evict_due(s, err));
         const uint64_t before = ht_pool_copied_bytes(e->pool);
         /* What pads a fixed number of rows is written too, and given back after the run. */
         HT_TRY(ht_seq_reserve(s->seq, p->be->buckets ? p->bucket.rows : part[*done].n, err));
@@ -198,7 +203,8 @@ static int run_reserved(ht_engine *e, const api__plan *p, const api__part *part,
     ht_batch b;
     ht_run_stats st = {0};
     const uint8_t rope_long = part[0].s->rope_long;
-    if (n == 1) fill_one(part, &b, &rope_long);
+    float *const mass = part[0].s->evict.mass;
+    if (n == 1) fill_one(part, &b, &rope_long, &mass);
     else fill_many(e, part, n, &b);
     HT_TRY(drive(part, n, p, &b, logits, err));
     if (p->be->stats(p->plan, &st))

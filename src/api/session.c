@@ -36,6 +36,7 @@ int api__session_make(ht_session **out, ht_engine *e, ht_err *err)
     }
     if (!s || !s->page_class || !s->hist || !s->pos || !s->owner || !s->want)
         rc = HT_FAIL(err, HT_ENOMEM, "no memory for a session of %u positions", e->ctx);
+    if (!rc) rc = api__evict_make(s, err);
     if (!rc) rc = ht_seq_new(&s->seq, e->pool, e->ctx, err);
     if (rc) ht_arena_free(arena);
     else *out = s;
@@ -122,6 +123,7 @@ static int fork_from(ht_session **out, const ht_session *from, ht_err *err)
     s->rope_long = from->rope_long;
     memcpy(s->hist, from->hist, ht_seq_len(seq) * sizeof *s->hist);
     memcpy(s->page_class, from->page_class, (ht_seq_len(seq) + HT_PAGE - 1) / HT_PAGE);
+    api__evict_fork(s, from);
     return 0;
 }
 
@@ -219,6 +221,8 @@ static uint32_t eval_chunk(ht_session *s, const eval_job *j, uint32_t at, uint32
 {
     const bool whole = api__is_whole(&s->e->phase[API_PREFILL]);
     uint32_t most = whole || j->n - at < s->e->ubatch ? j->n - at : s->e->ubatch, k = 0;
+    const uint32_t room = api__evict_room(s);
+    if (most > room) most = room;
     size_t i = j->next;
     while (i < j->n_want && wanted(j, i) < at + most && k < cap) s->want[k++] = wanted(j, i++) - at;
     if (i < j->n_want && wanted(j, i) < at + most) most = wanted(j, i) - at;

@@ -146,6 +146,16 @@ static void say_guesses(cli__ctx *c, const ht_json *p)
     if (lost) cli__say(c, CLI_WARN, "warning: the draft model failed (%s) and was left out", lost);
 }
 
+/* What was given up, of the receipt. */
+static void say_eviction(cli__ctx *c, const ht_json *doc)
+{
+    if (!ht_json_get(doc, "eviction")) return;
+    cli__say(c, CLI_INFO,
+             "evicted  %.0f tokens in %.0f rounds, %.0f kept: not the answer of the whole context",
+             cli__num(doc, "eviction.evictedTokens", 0), cli__num(doc, "eviction.rounds", 0),
+             cli__num(doc, "eviction.keptTokens", 0));
+}
+
 int cli__say_receipt(cli__ctx *c, const ht_session *session, const cli__sampler *sm, int finish,
                      ht_err *e)
 {
@@ -164,6 +174,7 @@ int cli__say_receipt(cli__ctx *c, const ht_session *session, const cli__sampler 
     const ht_json *phases = rc ? NULL : ht_json_get(doc, "phases");
     for (size_t i = 0; phases && phases->type == HT_JARR && i < phases->n; i++)
         say_phase(c, &phases->at[i]), say_guesses(c, &phases->at[i]);
+    if (!rc) say_eviction(c, doc);
     if (!rc)
         cli__say(c, CLI_INFO, "finish   %s; seed %llu%s",
                  finish >= 0 && finish <= HT_FINISH_CANCEL ? why[finish] : "?",

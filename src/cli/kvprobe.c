@@ -26,6 +26,7 @@ typedef struct {
 typedef struct {
     cli__ctx *c;
     ht_engine_params params;
+    uint32_t evict; /* of candidates */
     ht_engine *engine;
     ht_session *session;
     ht_arena *arena;
@@ -90,6 +91,7 @@ static void close_engine(work *w)
 static int open_engine(work *w, const char *k, const char *v, ht_err *e)
 {
     close_engine(w);
+    w->params.evict = w->reference ? 0 : w->evict;
     w->params.ctk = k;
     w->params.ctv = v;
     int rc = ht_engine_open(&w->engine, &w->params, e);
@@ -302,13 +304,16 @@ static int run(work *w, ht_err *e)
     w->n_v = types(ht_opt_given(o, HT_OPT_CTV) ? ht_opt_str(o, HT_OPT_CTV) : NULL, default_v, w->v);
     cli__engine_params(c, 0, &w->params);
     w->params.kv_force = 1;
+    w->evict = w->params.evict;
+    if (w->evict && ht_opt_on(o, HT_OPT_SAVE))
+        return HT_FAIL(e, HT_EARG, "--save with --evict: what the store keeps is for whole caches");
     HT_TRY(read_depths(w, UINT32_MAX, e));
     if (!file && !ht_opt_given(o, HT_OPT_KV_DEPTHS)) w->n_depths = 1, w->depth[0] = MADE_DEPTH;
     if (!w->params.ctx) w->params.ctx = deepest(w);
+    w->reference = true;
     HT_TRY(open_engine(w, "f16", "f16", e));
     HT_TRY(file ? read_text(w, file, e) : make_text(w, e));
     HT_TRY(make_room(w, e));
-    w->reference = true;
     HT_TRY(evaluate(w, "f16", "f16", e));
     w->reference = false;
     ht_buf_fmt(&w->rows, "[");

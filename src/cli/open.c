@@ -213,6 +213,7 @@ void cli__engine_params(cli__ctx *c, uint32_t ctx_default, ht_engine_params *p)
         .decode_rep = ht_opt_str(o, HT_OPT_DECODE_REP),
         .isa = ht_opt_str(o, HT_OPT_ISA),
         .ctx = ht_opt_given(o, HT_OPT_CTX) ? (uint32_t)ht_opt_int(o, HT_OPT_CTX) : ctx_default,
+        .evict = ht_opt_given(o, HT_OPT_EVICT) ? (uint32_t)ht_opt_int(o, HT_OPT_EVICT) : 0,
         .max_sessions = 1,
         .ubatch = (uint32_t)ht_opt_int(o, HT_OPT_UBATCH),
         .threads = (int)ht_opt_int(o, HT_OPT_THREADS),

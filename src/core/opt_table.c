@@ -278,6 +278,11 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "TYPE", "f16", "type of the cached values, as for -ctk"),
     [HT_OPT_KV_FORCE] = FLAG(ENGINE, 1, C_SAMPLE, "--kv-force",
         "take cache types that lose something although no measurement on this model admits them"),
+    [HT_OPT_EVICT] = INT(ENGINE, 1, C_SAMPLE | C(PPL) | C(KV_PROBE), "--evict", NULL, 256,
+        2147483647,
+        "keep this many positions of a sequence and give up, a page at a time, what attention uses "
+        "least; the answer is no longer that of the whole context (-c may then exceed what memory "
+        "holds)"),
     [HT_OPT_KV_DEPTHS] = STR(ENGINE, 0, C(KV_PROBE), "--depths", "LIST", "512,4096,16384",
         "depths at which logits are compared, as far as context and text go"),
     [HT_OPT_SAVE] = FLAG(ENGINE, 0, C(KV_PROBE), "--save",

@@ -56,6 +56,12 @@ void ht_seq_advance(ht_seq *, uint32_t n);             /* n positions were writt
  * positions would need: HT_EUNSUPPORTED then, and nothing changes. */
 enum { HT_SEQ_BACK = 32 };
 HT_MUST_USE int ht_seq_truncate(ht_seq *, uint32_t len, ht_err *);
+/* Eviction: give up n full pages of the full class, entries of the table in ascending order, for
+ * good; what holds them beside this sequence keeps them. Never the first page, nor the two newest,
+ * nor one that packed types still read raw: HT_EARG, and nothing changes. Positions stay what they
+ * are: the table has HT_NOPAGE there. n may be 0. Either way there is no going back to before the
+ * present length but to 0, since a shorter sequence would have kept what is gone. */
+HT_MUST_USE int ht_seq_evict(ht_seq *, const uint32_t *entry, uint32_t n, ht_err *);
 HT_MUST_USE int ht_seq_fork(ht_seq **, const ht_seq *, ht_err *);
 /* Page table of a class, [ceil(ctx_max/HT_PAGE)], HT_NOPAGE where there is none. Valid until the
  * next call on this sequence. */

@@ -37,8 +37,8 @@ struct ht_prefix {
     ht_prefix_stats stats;
 };
 
-static const char *const why_names[HT_PREFIX_WHYS] = {"WHOLE", "SHORT",  "COLD", "DIVERGED",
-                                                      "CLASS", "WINDOW", "FULL", "DAMAGED"};
+static const char *const why_names[HT_PREFIX_WHYS] = {
+    "WHOLE", "SHORT", "COLD", "DIVERGED", "CLASS", "WINDOW", "FULL", "DAMAGED", "PACKED", "EVICTS"};
 
 const char *ht_prefix_why_name(int why)
 {

@@ -24,6 +24,8 @@ enum ht_prefix_why {
     HT_PREFIX_WINDOW,   /* keys that windowed layers need at that length have been given up       */
     HT_PREFIX_FULL,     /* the next page is in the folder, but the pool has no room               */
     HT_PREFIX_DAMAGED,  /* the next page's file is not what was written: refused, see the error   */
+    HT_PREFIX_PACKED,   /* no cache: the KV types are packed, see docs/kv.md                      */
+    HT_PREFIX_EVICTS,   /* no cache: sequences evict, and their pages are their own               */
     HT_PREFIX_WHYS
 };
 const char *ht_prefix_why_name(int);                   /* "DIVERGED"; "?" out of range            */

@@ -1,5 +1,6 @@
 /* seq.c - one sequence's page tables, one per KV class. Pages [0, ceil(len/HT_PAGE)) hold positions
- * (holes in the windowed class where nothing can be read any more); pages behind them are reserved
+ * (holes in the windowed class where nothing can be read any more, and in the full class where a
+ * page was evicted); pages behind them are reserved
  * and never shared. A shared page is copied before its first write. */
 #include "kv/priv.h"
 
@@ -13,6 +14,7 @@ struct ht_seq {
     /* Packed types. Entries 0 and [raw, ...) hold their raw slots; entries [1, done) are packed as
      * far as this sequence has read them; began: where the last reservation began. */
     uint32_t raw, done, began;
+    uint32_t settled; /* length at the last eviction; there is no way back behind it */
 };
 
 static uint32_t pages_for(uint32_t len)
@@ -221,6 +223,11 @@ int ht_seq_truncate(ht_seq *s, uint32_t len, ht_err *e)
             "cannot go back to position %u: keys before %u have left the attention window "
             "of %u; truncate to 0 and compute again",
             len, s->live * HT_PAGE, kv__window(s->pool));
+    if (len > 0 && len < s->settled)
+        return HT_FAIL(e, HT_EUNSUPPORTED,
+                       "cannot go back to position %u: pages were evicted at %u; truncate to 0 and "
+                       "compute again",
+                       len, s->settled);
     /* Rows from len on read the entry before theirs raw, and write into their own. */
     if (kv__raw_of(s->pool) && len > HT_PAGE && s->raw > 1 && len / HT_PAGE - 1 < s->raw)
         return HT_FAIL(e, HT_EUNSUPPORTED,
@@ -228,12 +235,31 @@ int ht_seq_truncate(ht_seq *s, uint32_t len, ht_err *e)
                        "and compute again",
                        len, s->raw * HT_PAGE);
     for (int c = 0; c < HT_KV_CLASSES; c++) drop(s, c, pages_for(len), s->n_table);
-    if (len == 0) s->live = 0;
+    if (len == 0) s->live = s->settled = 0;
     uint32_t held = pages_for(len) > 1 ? pages_for(len) : 1;
     if (s->raw > held) s->raw = held;
     uint32_t whole = len / HT_PAGE > 1 ? len / HT_PAGE : 1; /* the next entry is written again */
     if (s->done > whole) s->done = whole;
     s->len = len;
+    return 0;
+}
+
+int ht_seq_evict(ht_seq *s, const uint32_t *entry, uint32_t n, ht_err *e)
+{
+    const uint32_t full = s->len / HT_PAGE;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t k = entry[i];
+        const bool in_order = i == 0 || k > entry[i - 1];
+        const bool raw = kv__raw_of(s->pool) && holds_raw(s, k);
+        if (!in_order || k == 0 || full < 3 || k > full - 3 || raw ||
+            s->table[HT_KV_FULL][k] == HT_NOPAGE)
+            return HT_FAIL(e, HT_EARG,
+                           "page %u of a sequence of %u positions cannot be evicted: it is the "
+                           "first, among the newest, still raw, or not there",
+                           k, s->len);
+    }
+    for (uint32_t i = 0; i < n; i++) drop(s, HT_KV_FULL, entry[i], entry[i] + 1);
+    s->settled = s->len;
     return 0;
 }
 
@@ -248,6 +274,7 @@ int ht_seq_fork(ht_seq **out, const ht_seq *src, ht_err *e)
     s->raw = src->raw;
     s->done = src->done;
     s->began = src->len;
+    s->settled = src->settled;
     for (int c = 0; c < HT_KV_CLASSES; c++) {
         for (uint32_t i = 0; i < pages_for(src->len); i++) {
             uint32_t page = src->table[c][i];

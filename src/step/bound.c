@@ -31,9 +31,11 @@ static void attn_extent(const ht_model *m, const ht_stage *s, const ht_bucket *b
                         uint64_t *keys, uint64_t *pairs)
 {
     uint64_t seqs = b->seqs ? b->seqs : 1, per = (b->rows + seqs - 1) / seqs;
-    uint64_t last = b->past + per, win = (s->flags & HT_WINDOW) ? m->spec.window : UINT32_MAX;
+    uint64_t gone = (s->flags & HT_WINDOW) || b->gone > b->past ? 0 : b->gone;
+    uint64_t past = b->past - gone, last = past + per;
+    uint64_t win = (s->flags & HT_WINDOW) ? m->spec.window : UINT32_MAX;
     /* Wanted rows behind PICK are taken to be the last ones of their sequences. */
-    uint64_t mean = rows < b->rows ? last : b->past + (per + 1) / 2;
+    uint64_t mean = rows < b->rows ? last : past + (per + 1) / 2;
     uint64_t reach = win + (rows < b->rows ? 0 : per - 1);
     *keys = seqs * (last < reach ? last : reach);
     *pairs = rows * (mean < win ? mean : win);

@@ -109,7 +109,8 @@ static int check_pages(const check *c, uint32_t i, int kv_class, ht_err *e)
     if (kv_class == HT_KV_WINDOW && pos + 1 > c->kv->window)
         from = (pos + 1 - c->kv->window) / HT_PAGE;
     for (uint32_t k = from; k <= own; k++) {
-        if (table && k < own && c->holes && table[k] == HT_NOPAGE) continue;
+        if (table && k < own && c->holes && kv_class == HT_KV_FULL && table[k] == HT_NOPAGE)
+            continue;
         if (!table || table[k] >= c->kv->n_pages[kv_class])
             return HT_FAIL(e, HT_EARG, "row %u: position %u has no page of class %d", i,
                            k == own ? pos : k * HT_PAGE, kv_class);
@@ -158,12 +159,40 @@ int ht_batch_check(const ht_model *m, const ht_kv *kv, const ht_bucket *k, const
     return 0;
 }
 
+float *ht_batch_mass(const ht_bucket *k, const ht_batch *b, uint32_t seq, uint32_t pos,
+                     uint32_t n_kv_heads, uint32_t head)
+{
+    if (!(k->flags & HT_WANT_MASS) || !b->mass || !b->mass[seq] || !ht_kv_observes(pos))
+        return NULL;
+    return b->mass[seq] + ((size_t)(pos % HT_PAGE) * n_kv_heads + head) * k->held;
+}
+
+void ht_batch_mass_clear(const ht_bucket *k, const ht_batch *b, uint32_t n_kv_heads)
+{
+    for (uint32_t i = 0; i < b->rows && b->mass; i++) {
+        float *m = ht_batch_mass(k, b, b->seq[i], (uint32_t)b->pos[i], n_kv_heads, 0);
+        if (m) memset(m, 0, (size_t)n_kv_heads * k->held * sizeof *m);
+    }
+}
+
+/* Positions before `last` that a sequence has evicted. */
+static uint32_t evicted(const ht_bucket *k, const ht_batch *b, uint32_t seq, uint32_t last)
+{
+    const uint32_t *table = b->page[HT_KV_FULL];
+    uint32_t n = 0;
+    if (!table) return 0;
+    table += (size_t)seq * ((k->ctx + HT_PAGE - 1) / HT_PAGE);
+    for (uint32_t i = 0; i < last / HT_PAGE; i++) n += table[i] == HT_NOPAGE;
+    return n * HT_PAGE;
+}
+
 ht_bucket ht_batch_bucket(const ht_bucket *plan, const ht_batch *b)
 {
     ht_bucket k = *plan;
-    uint32_t last = 0, per = (b->rows + b->seqs - 1) / (b->seqs ? b->seqs : 1);
+    uint32_t last = 0, deepest = 0, per = (b->rows + b->seqs - 1) / (b->seqs ? b->seqs : 1);
     for (uint32_t i = 0; i < b->rows; i++)
-        if ((uint32_t)b->pos[i] + 1 > last) last = (uint32_t)b->pos[i] + 1;
+        if ((uint32_t)b->pos[i] + 1 > last) last = (uint32_t)b->pos[i] + 1, deepest = i;
+    if (k.flags & HT_WANT_MASS) k.gone = evicted(plan, b, b->seq[deepest], last);
     k.rows = (uint16_t)b->rows;
     k.seqs = (uint16_t)b->seqs;
     k.want = (uint16_t)b->n_want;

@@ -78,6 +78,14 @@ static inline bool ht_kv_reads_packed(uint32_t pos, uint32_t page)
 {
     return page >= 1 && pos / 32 >= page + 2;
 }
+/* Eviction (kv/kv.h) is a rule of positions too: a sequence gives up pages only where its length is
+ * a multiple of HT_KV_STRIDE, and judges them by what the queries of the last page before it saw. A
+ * run's rows never lie on both sides of such a place. */
+enum { HT_KV_STRIDE = 256 };
+static inline bool ht_kv_observes(uint32_t pos)
+{
+    return pos % HT_KV_STRIDE >= HT_KV_STRIDE - 32;
+}
 /* Where the rows of a head of page id begin; raw: the F16 rows of a packed type. NULL: no slot. */
 uint8_t *ht_kv_head(const ht_kv *, uint32_t layer, int is_v, uint32_t id, uint32_t head, bool raw);
 #endif

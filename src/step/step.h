@@ -41,7 +41,9 @@ typedef struct {                    /* what a plan is made for: maxima, and what
     uint16_t rows, seqs, want, steps;          /* steps > 1: tokens chained on the device       */
     uint32_t ctx, past;             /* past 0: every sequence starts at position 0              */
     uint16_t kv_fmt;                /* enum ht_kvtype of K, that of V << 8                       */
-    uint8_t act, flags;             /* enum ht_act; HT_WANT_MASS: attention mass per page       */
+    uint8_t act, flags;             /* enum ht_act; HT_WANT_MASS: sequences evict, see ht_batch  */
+    uint32_t held;                  /* with HT_WANT_MASS: pages a full table holds at most       */
+    uint32_t gone;                  /* of a run: positions before past that full layers lack     */
 } ht_bucket;
 typedef struct {                    /* borrowed by run() until wait() returns                   */
     uint32_t rows, seqs, n_want;    /* <= the bucket's maxima; the rest is padding              */
@@ -52,7 +54,11 @@ typedef struct {                    /* borrowed by run() until wait() returns   
     const uint32_t *page[2];        /* per KV class, full or windowed: [seqs, ceil(ctx/HT_PAGE)] */
     const uint32_t *want;           /* [n_want] rows that need logits                           */
     const struct ht_sampling *sampling;        /* [seqs] chain, seed, stop ids; for HT_SAMPLE   */
-    float *mass;                    /* [layers,seqs,pages] out, with HT_WANT_MASS               */
+    /* With HT_WANT_MASS, per sequence, NULL: not wanted. [HT_PAGE][n_kv_heads][held] out: what the
+     * observing row (ht_kv_observes) of position % HT_PAGE gave to the n-th page that its full
+     * table holds: soft-max weights, summed over the page, the query heads of the KV head and the
+     * full layers but the last one, where rows that want no logits attend no more. */
+    float *const *mass;             /* [seqs]                                                   */
     const uint32_t *adapter;        /* [seqs] reserved for LoRA, NULL today                     */
     const uint8_t *rope_long;       /* [seqs] longrope: 1 uses the long factors; NULL: none does */
 } ht_batch;
@@ -163,6 +169,11 @@ int ht_host_kv_move(ht_dev *, ht_kv *dst, ht_kv *src, int layer0, int n_layers,
  * HT_EUNSUPPORTED. */
 int ht_batch_check(const ht_model *, const ht_kv *, const ht_bucket *, const ht_stage *first,
                    const ht_batch *, int holes, ht_err *);
+/* [held] where a position's attention of one KV head belongs (ht_batch.mass); NULL: nobody asks. */
+float *ht_batch_mass(const ht_bucket *, const ht_batch *, uint32_t seq, uint32_t pos,
+                     uint32_t n_kv_heads, uint32_t head);
+/* Zero those of the batch's rows, before a run. */
+void ht_batch_mass_clear(const ht_bucket *, const ht_batch *, uint32_t n_kv_heads);
 /* The plan's bucket cut down to this batch: the floor of a run is that of its real rows. */
 ht_bucket ht_batch_bucket(const ht_bucket *, const ht_batch *);
 #endif

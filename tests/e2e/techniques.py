@@ -46,7 +46,8 @@ def rounded(x):
 
 
 def cache_loss(m):
-    d = doc('kv-probe', TALE, '-ctk', m['k'], '-ctv', m['v'], '--json', timeout=900)
+    more = [x for k in ('evict', 'depths') if k in m for x in ('--' + k, m[k])]
+    d = doc('kv-probe', TALE, '-ctk', m.get('k', 'f16'), '-ctv', m.get('v', 'f16'), *more, '--json', timeout=900)
     row = d['rows'][0]
     return row['meanKl'], row['pplRatio']
 

@@ -69,7 +69,8 @@ static ht_bucket bucket_of(const test_case *c)
                        .ctx = FX_CTX,
                        .kv_fmt = (uint16_t)(c->kv | c->kv << 8),
                        .act = (uint8_t)c->act,
-                       .flags = c->flags};
+                       .flags = c->flags,
+                       .held = c->flags & HT_WANT_MASS ? TABLE : 0};
 }
 
 static int pool_alloc(void *of, size_t bytes, void **mem, ht_err *e)
@@ -216,6 +217,11 @@ static void make_batch(batch *x, const test_case *c)
             x->seq[n] = (uint16_t)s;
         }
     for (uint32_t i = 0; i < seqs * TABLE; i++) x->page[i] = (i * 7 + 3) % (MAX_SEQS * TABLE);
+    /* Evicted pages, beside each other and alone, of those well before the sequence's rows. */
+    for (uint32_t i = 0; (c->flags & HT_WANT_MASS) && i < seqs * TABLE; i++)
+        if ((i % TABLE == 2 || i % TABLE == 3 || i % TABLE == 5) &&
+            (i % TABLE + 1) * HT_PAGE < row_class[c->rows_i].past[i / TABLE])
+            x->page[i] = HT_NOPAGE;
     uint32_t n_want = 0; /* every third row and the last */
     for (uint32_t i = 0; i < n; i++)
         if (i % 3 == 1 || i + 1 == n) x->want[n_want++] = i;
@@ -409,6 +415,12 @@ static void run_stage(test_case *c, const ht_backend *be, const ht_backend *ref,
         for (c->act = HT_ACT_F32; c->act <= HT_ACT_Q8; c->act++)
             if (c->act == HT_ACT_F32 || (quantised && reads_weights(c->st.kind)))
                 run_rows(c, &a, &b, t);
+        c->act = HT_ACT_F32;
+        if (c->st.kind == HT_ATTN && !(c->st.flags & HT_WINDOW)) {
+            c->flags |= HT_WANT_MASS;
+            run_rows(c, &a, &b, t);
+            c->flags &= (uint8_t)~HT_WANT_MASS;
+        }
         close_side(&a);
         close_side(&b);
     }

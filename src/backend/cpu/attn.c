@@ -7,7 +7,8 @@
  *     o   = chain over j ascending of p_j v_j
  * and splits are folded together in ascending order. Keys that a pair does not see have p = 0,
  * which leaves a chain as it is; so neither the rows that share an item nor the number of keys that
- * were there at the time change a bit. Both products are the panel kernel of kern.h. */
+ * were there at the time change a bit. Where a sequence has evicted pages, a split is what lies
+ * together of it. Both products are the panel kernel of kern.h. */
 #include "backend/cpu/cpu.h"
 #include <math.h>
 #include <string.h>
@@ -20,8 +21,29 @@ typedef struct {
     uint32_t lo, hi;         /* keys that some row sees: [lo, hi)                            */
     const uint32_t *table;   /* pages of the sequence                                       */
     uint32_t by;             /* packed types: the rows' first position; one page holds all   */
+    bool observed;           /* some row's attention is asked for (ht_batch.mass)            */
     size_t ldq, ldo;
 } item;
+
+/* Keys [from, to) of the split at s0, all of whose pages are held. */
+typedef struct {
+    uint32_t s0, from, to;
+} run;
+
+/* The first run at or behind a key; false: there is none. */
+static bool run_at(const item *it, uint32_t key, run *u)
+{
+    while (key < it->hi && it->table[key / HT_PAGE] == HT_NOPAGE)
+        key = (key / HT_PAGE + 1) * HT_PAGE;
+    if (key >= it->hi) return false;
+    u->s0 = key / CPU_SPLIT * CPU_SPLIT;
+    uint32_t end = it->hi - u->s0 < CPU_SPLIT ? it->hi : u->s0 + CPU_SPLIT, to = key;
+    do to = (to / HT_PAGE + 1) * HT_PAGE;
+    while (to < end && it->table[to / HT_PAGE] != HT_NOPAGE);
+    u->from = key - u->s0;
+    u->to = (to < end ? to : end) - u->s0;
+    return true;
+}
 
 static uint32_t first_key(const cpu_run *r, const ht_stage *st, uint32_t pos)
 {
@@ -177,9 +199,10 @@ static void values(cpu_run *r, const item *it, uint32_t s0, uint32_t from, uint3
     }
 }
 
-/* Soft-max of every pair over the split; its maximum and sum go to al[2n..4n). */
-static void weigh(cpu_run *r, const item *it, uint32_t s0, uint32_t to)
+/* Soft-max of every pair over the run; its maximum and sum go to al[2n..4n). */
+static void weigh(cpu_run *r, const item *it, const run *u)
 {
+    const uint32_t s0 = u->s0, to = u->to;
     const ht_spec *s = &r->p->m->spec;
     float cap = it->st->flags & HT_CAP ? s->attn_cap : 0.0f;
     uint32_t n = (to + CPU_LANES - 1) / CPU_LANES * CPU_LANES;
@@ -190,12 +213,48 @@ static void weigh(cpu_run *r, const item *it, uint32_t s0, uint32_t to)
         a = a > s0 ? a - s0 : 0;
         b = b > s0 ? b - s0 : 0;
         if (b > to) b = to;
+        if (a < u->from) a = u->from;
         if (a > b) a = b;
         m[i] = r->k->softmax(r->s->as + (size_t)i * LDS, n, a, b, s->attn_scale, cap, &l[i]);
     }
 }
 
-/* Fold the split into the running output, maximum and sum of every pair. */
+/* What each observed pair gave to the run's pages, the first of which is the at-th that the
+ * sequence holds: sums as they are, beside the maximum that they are relative to. */
+static uint32_t note(const cpu_run *r, const item *it, const run *u, uint32_t at)
+{
+    const uint32_t held = r->p->b.held, n = (u->to + CPU_LANES - 1) / CPU_LANES * CPU_LANES;
+    for (uint32_t j = u->from; j < u->to && at < held; j += HT_PAGE, at++) {
+        const uint32_t end = n - j < HT_PAGE ? n : j + HT_PAGE;
+        for (uint32_t i = 0; i < it->n; i++) {
+            const float *p = r->s->as + (size_t)i * LDS;
+            float sum = 0;
+            for (uint32_t k = j; k < end; k++) sum += p[k];
+            r->s->am[(size_t)i * held + at] = sum;
+            r->s->at[(size_t)i * held + at] = r->s->al[2 * it->n + i];
+        }
+    }
+    return at;
+}
+
+/* The noted sums as shares of each pair's whole, query heads in their order, into ht_batch.mass. */
+static void give_mass(const cpu_run *r, const item *it, uint32_t n_pages)
+{
+    const uint32_t held = r->p->b.held, n_kv = r->p->m->spec.n_kv_heads;
+    for (uint32_t i = 0; i < it->n; i++) {
+        const uint32_t row = cpu__row(r, it->t0 + i / it->group);
+        float *out = ht_batch_mass(&r->p->b, r->p->batch, r->p->batch->seq[row],
+                                   (uint32_t)r->p->batch->pos[row], n_kv, it->head);
+        const float top = r->s->al[i], inv = 1.0f / r->s->al[it->n + i];
+        for (uint32_t k = 0; out && k < n_pages; k++) {
+            const size_t at = (size_t)i * held + k;
+            if (r->s->at[at] != -INFINITY)
+                out[k] += r->s->am[at] * (r->k->exp(r->s->at[at] - top) * inv);
+        }
+    }
+}
+
+/* Fold the run into the running output, maximum and sum of every pair. */
 static void fold(cpu_run *r, const item *it)
 {
     float *m = r->s->al, *l = m + it->n, *ms = l + it->n, *ls = ms + it->n;
@@ -222,15 +281,17 @@ static void attend(cpu_run *r, const item *it)
         r->s->al[i] = -INFINITY;
         r->s->al[it->n + i] = 0.0f;
     }
-    for (uint32_t s0 = it->lo / CPU_SPLIT * CPU_SPLIT; s0 < it->hi; s0 += CPU_SPLIT) {
-        uint32_t from = it->lo > s0 ? (it->lo - s0) / CPU_LANES * CPU_LANES : 0;
-        uint32_t to = it->hi - s0 < CPU_SPLIT ? it->hi - s0 : CPU_SPLIT;
+    run u;
+    uint32_t noted = 0;
+    for (uint32_t key = it->lo / CPU_LANES * CPU_LANES; run_at(it, key, &u); key = u.s0 + u.to) {
         if (cpu__cancelled(r)) return;
-        scores(r, it, s0, from, to);
-        weigh(r, it, s0, to);
-        values(r, it, s0, from, to);
+        scores(r, it, u.s0, u.from, u.to);
+        weigh(r, it, &u);
+        if (it->observed) noted = note(r, it, &u, noted);
+        values(r, it, u.s0, u.from, u.to);
         fold(r, it);
     }
+    if (it->observed) give_mass(r, it, noted);
     for (uint32_t i = 0; i < it->n; i++) {
         size_t head =
             (size_t)(it->t0 + i / it->group) * s->n_heads + it->head * it->group + i % it->group;
@@ -248,6 +309,8 @@ static uint32_t run_of_rows(const cpu_run *r, const ht_stage *st, uint32_t t0, u
     uint16_t seq = b->seq[cpu__row(r, t0)];
     uint32_t t = t0;
     bool views = cpu__kv_layer_packs(r->p->kv, st->layer);
+    const bool asked = !(st->flags & HT_WINDOW) && (uint32_t)st->layer + 1 < r->p->m->spec.n_layers;
+    it->observed = false;
     it->by = pos_of(r, t0);
     it->lo = UINT32_MAX;
     it->hi = 0;
@@ -257,6 +320,7 @@ static uint32_t run_of_rows(const cpu_run *r, const ht_stage *st, uint32_t t0, u
         if (views && pos / HT_PAGE != it->by / HT_PAGE) break;
         if (a < it->lo) it->lo = a;
         if (pos + 1 > it->hi) it->hi = pos + 1;
+        it->observed = it->observed || (asked && ht_batch_mass(&r->p->b, b, seq, pos, 1, 0));
     }
     uint32_t n_table = (r->p->b.ctx + HT_PAGE - 1) / HT_PAGE;
     it->table = b->page[r->p->kv->layer_class[st->layer]] + (size_t)seq * n_table;

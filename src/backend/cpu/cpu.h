@@ -61,6 +61,8 @@ typedef struct {                     /* scratch of one thread                   
     float *c0, *c1;                  /* [CPU_BLOCK][slab_cols]                                    */
     float *tile;                     /* [CPU_BLOCK][16]                                           */
     float *aq, *as, *ap, *ao, *al;   /* attention: queries, scores, panel, output, max and sum    */
+    float *am, *at;                  /* [pairs][held] HT_WANT_MASS: sums of pages, maxima of their
+                                        runs of keys                                              */
     uint32_t *list;                  /* [rows] rows of an expert                                  */
 } cpu_scratch;
 

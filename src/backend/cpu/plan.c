@@ -79,6 +79,10 @@ static void take_scratch(const ht_plan *p, cpu_scratch *c, taker *t)
     c->ap = take(t, pairs * (hd + CPU_PAD), f);
     c->ao = take(t, pairs * (hd + CPU_PAD), f);
     c->al = take(t, 4 * pairs, f);
+    if (p->b.flags & HT_WANT_MASS) {
+        c->am = take(t, pairs * p->b.held, f);
+        c->at = take(t, pairs * p->b.held, f);
+    }
     c->list = take(t, (size_t)p->b.rows * max2(1, s->n_experts_used), sizeof *c->list);
     if (p->b.act != HT_ACT_Q8) return;
     c->q = take(t, block * p->widest, 1);

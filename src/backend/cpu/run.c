@@ -67,12 +67,14 @@ static void rank_main(void *arg, int rank, int size)
 
 int cpu__run(ht_plan *p, const ht_batch *b, ht_err *e)
 {
-    HT_TRY(ht_batch_check(p->m, p->kv, &p->b, p->n_ops ? &p->op[0].stage : NULL, b, 0, e));
+    const int holes = (p->b.flags & HT_WANT_MASS) != 0;
+    HT_TRY(ht_batch_check(p->m, p->kv, &p->b, p->n_ops ? &p->op[0].stage : NULL, b, holes, e));
     uint64_t t0 = ht_now_ns();
     memset(&p->stats, 0, sizeof p->stats);
     p->stats.executed = "cpu";
     p->batch = b;
     cpu__kv_todo(p);
+    ht_batch_mass_clear(&p->b, b, p->m->spec.n_kv_heads);
     ht_team_run(p->dev->team, rank_main, p);
     count(p, b);
     p->stats.barriers = (uint32_t)(p->n_ops ? p->n_ops - 1 : 0) + (joins_begin(p) ? 0 : 1);

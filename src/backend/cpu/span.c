@@ -10,7 +10,7 @@ enum {
 static bool takes(const ht_stage *at, size_t left, const ht_bucket *b, int kind)
 {
     return left > 0 && at->kind == kind && !(at->flags & ~(unsigned)KNOWN) && b->steps <= 1 &&
-           !(b->flags & HT_WANT_MASS) && (b->act == HT_ACT_F32 || b->act == HT_ACT_Q8);
+           (b->act == HT_ACT_F32 || b->act == HT_ACT_Q8);
 }
 
 /* Floats that a plain span writes for its own next dispatch, per row: they cross memory twice. */

@@ -143,10 +143,24 @@ static uint32_t first_key(const ht_plan *p, const ht_stage *st, uint32_t pos)
     return (st->flags & HT_WINDOW) && pos + 1 > w ? pos + 1 - w : 0;
 }
 
+/* Add what a query at pos gave to each page that the sequence holds (ht_batch.mass). */
+static void note(const ht_plan *p, const ht_stage *st, uint32_t seq, uint32_t base, uint32_t pos,
+                 double top, double sum, float *mass)
+{
+    for (uint32_t page = 0, n = 0; page <= pos / HT_PAGE; page++) {
+        if (page_of(p, st->layer, seq, page * HT_PAGE) == HT_NOPAGE) continue;
+        double all = 0;
+        for (uint32_t k = page * HT_PAGE; k <= pos && k / HT_PAGE == page; k++)
+            all += exp(p->score[k - base] - top) / sum;
+        if (n < p->b.held) mass[n++] += (float)all;
+    }
+}
+
 /* Soft-max attention of one query head over keys [from, pos], whose vectors start at key `base` in
- * p->keys and p->vals. Positions on evicted pages do not exist. */
+ * p->keys and p->vals. Positions on evicted pages do not exist. mass: NULL, or where to add what
+ * the pages got; from is 0 then. */
 static void attend(ht_plan *p, const ht_stage *st, uint32_t seq, uint32_t base, uint32_t from,
-                   uint32_t pos, const float *q, float *out)
+                   uint32_t pos, const float *q, float *out, float *mass)
 {
     const ht_spec *s = &p->m->spec;
     uint32_t d = s->head_dim;
@@ -174,11 +188,7 @@ static void attend(ht_plan *p, const ht_stage *st, uint32_t seq, uint32_t base, 
         }
         for (uint32_t i = 0; i < n; i++) out[i0 + i] = sum > 0 ? (float)(acc[i] / sum) : 0;
     }
-    if (!(p->b.flags & HT_WANT_MASS) || !p->batch->mass || !(sum > 0)) return;
-    uint32_t n_table = (p->b.ctx + HT_PAGE - 1) / HT_PAGE;
-    float *mass = p->batch->mass + ((size_t)st->layer * p->batch->seqs + seq) * n_table;
-    for (uint32_t k = from; k <= pos; k++)
-        mass[k / HT_PAGE] += (float)(exp(p->score[k - base] - top) / sum);
+    if (mass && sum > 0) note(p, st, seq, base, pos, top, sum, mass);
 }
 
 /* Keys [lo, hi] of one sequence that the current rows read; false: it has no row. */
@@ -226,9 +236,12 @@ static void attend_rows(ht_plan *p, const ht_stage *st, uint32_t seq, uint32_t k
         if (view == UINT32_MAX || (views && pos / HT_PAGE != view))
             gather(p, st, seq, kv_head, base, last, pos);
         view = pos / HT_PAGE;
+        const bool seen = !(st->flags & HT_WINDOW) && (uint32_t)st->layer + 1 < s->n_layers;
+        float *mass =
+            seen ? ht_batch_mass(&p->b, p->batch, seq, pos, s->n_kv_heads, kv_head) : NULL;
         for (uint32_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
             size_t at = ((size_t)t * s->n_heads + h) * d;
-            attend(p, st, seq, base, first_key(p, st, pos), pos, p->q + at, p->a + at);
+            attend(p, st, seq, base, first_key(p, st, pos), pos, p->q + at, p->a + at, mass);
             if (!ht_kv_rotates_v(type[1])) continue;
             hadamard(p->a + at, d, scale[1]);
             turn_signs(p->a + at, d);

@@ -199,12 +199,11 @@ int ref__run(ht_plan *p, const ht_batch *b, ht_err *e)
     p->rows = b->rows;
     p->picked = false;
     for (uint32_t i = 0; i < b->rows; i++) p->row[i] = i;
-    if ((p->b.flags & HT_WANT_MASS) && b->mass)
-        memset(b->mass, 0,
-               (size_t)p->m->spec.n_layers * b->seqs * ((p->b.ctx + HT_PAGE - 1) / HT_PAGE) *
-                   sizeof *b->mass);
+    ht_batch_mass_clear(&p->b, b, p->m->spec.n_kv_heads);
     for (size_t i = 0; i < p->n_steps && p->rows && !ref__cancelled(p); i++) {
         uint64_t bytes, flops;
+        /* Nobody wants a row: the step ends when all keys and values are cached. */
+        if (p->step[i].stage.kind == HT_PICK && b->n_want == 0) break;
         p->step[i].fn(p, &p->step[i].stage);
         ht_stage_bound(p->m, &p->step[i].stage, &k, &bytes, &flops);
         p->stats.bytes += bytes;

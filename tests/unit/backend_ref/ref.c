@@ -13,7 +13,7 @@ enum {
     HD = 16,
     FFN = 64,
     VOCAB = 40,
-    CTX = 128,
+    CTX = 288,
     TABLE = CTX / HT_PAGE
 };
 
@@ -228,7 +228,7 @@ T_CASE(ref, bad_batches_are_refused)
     T_ERR(ht_backend_ref.run(p, &x.b, &e), HT_EARG, e, "token -1");
     x.token[2] = 0;
     x.pos[1] = CTX;
-    T_ERR(ht_backend_ref.run(p, &x.b, &e), HT_EARG, e, "position 128");
+    T_ERR(ht_backend_ref.run(p, &x.b, &e), HT_EARG, e, "position 288");
     x.pos[1] = 1;
     x.seq[3] = 1;
     T_ERR(ht_backend_ref.run(p, &x.b, &e), HT_EARG, e, "sequence 1 of 1");
@@ -252,32 +252,46 @@ T_CASE(ref, bad_batches_are_refused)
     free_world(w);
 }
 
-/* Mass sums to rows x heads over the pages a layer reads; an evicted page gets none and is not
- * read. */
+/* What an observing query gives to the pages adds up to its heads in every layer but the last; an
+ * evicted page gets none and is not read, and the pages behind it move up. Other positions leave
+ * what is there alone. */
 T_CASE(ref, mass_and_evicted_pages)
 {
     world *w = new_world();
     ht_bucket b = whole;
     b.flags = HT_WANT_MASS;
+    b.held = TABLE;
     ht_plan *p = new_plan(w, &b);
-    float mass[L * TABLE];
-    batch x = {0}, y = {0};
-    rows_of(&x, 0, 0, 70);
-    (void)run(p, &x);
-    rows_of(&y, 0, 70, 1);
-    y.b.mass = mass;
-    float before[VOCAB];
-    memcpy(before, run(p, &y), sizeof before);
-    for (int l = 0; l < L; l++) {
-        const float *m = mass + l * TABLE;
-        T_NEAR(m[0] + m[1] + m[2], HEADS, 1e-4);
-        T_CHECK(m[0] > 0 && m[1] > 0 && m[2] > 0 && m[3] == 0, "three pages hold keys");
+    float mass[HT_PAGE][KV][TABLE], *list[1] = {&mass[0][0][0]}, before[VOCAB], first[KV][TABLE];
+    batch y = {0};
+    for (uint32_t at = 0; at < 240; at += 80) {
+        batch x = {0};
+        rows_of(&x, 0, at, 80);
+        (void)run(p, &x);
     }
-    y.page[1] = HT_NOPAGE;
+    rows_of(&y, 0, 240, 1);
+    y.b.mass = list;
+    for (float *m = &mass[0][0][0]; m < &mass[HT_PAGE - 1][KV - 1][TABLE - 1]; m++) *m = 7;
+    memcpy(before, run(p, &y), sizeof before);
+    memcpy(first, mass[240 % HT_PAGE], sizeof first);
+    T_NEAR(mass[0][0][0], 7, 0);
+    for (int h = 0; h < KV; h++) {
+        double sum = 0;
+        for (int k = 0; k < TABLE; k++) sum += (double)first[h][k];
+        T_NEAR(sum, (L - 1) * HEADS / KV, 1e-4);
+        T_CHECK(first[h][7] > 0 && !(first[h][8] > 0), "eight pages hold keys");
+    }
+    y.page[2] = HT_NOPAGE;
     const float *after = run(p, &y);
     T_CHECK(memcmp(before, after, sizeof before) != 0, "keys are missing now");
-    T_NEAR(mass[1], 0, 0);
-    T_NEAR(mass[0] + mass[2], HEADS, 1e-4);
+    for (int h = 0; h < KV; h++) {
+        const float *m = mass[240 % HT_PAGE][h];
+        double left = (double)(L - 1) * HEADS / KV;
+        for (int k = 0; k < TABLE; k++) left -= (double)m[k];
+        T_NEAR(left, 0, 1e-4);
+        T_CHECK(m[6] > 0 && !(m[7] > 0), "seven pages hold keys");
+        T_CHECK(m[2] > first[h][3] && m[1] > first[h][1], "the others share what it got");
+    }
     ht_backend_ref.plan_free(p);
     free_world(w);
 }

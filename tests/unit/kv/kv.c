@@ -49,14 +49,16 @@ enum { SEQS = 6, CTX = 400, WINDOW = 50, UBATCH = 40, OPS = 100000 };
 typedef struct {
     ht_seq *s;
     uint32_t len, floor; /* floor: windowed keys before it may be gone */
+    uint32_t settled;    /* where it last evicted */
     float value[CTX];
+    uint8_t gone[CTX / HT_PAGE + 1];
 } mirror;
 typedef struct {
     ht_pool *pool;
     mirror m[SEQS];
     uint64_t rng;
     float next;
-    uint32_t full, refused, done[5];
+    uint32_t full, refused, done[5], evicted, kept, left_to_others;
 } world;
 
 static uint32_t below(world *w, uint32_t n)
@@ -88,6 +90,37 @@ static void append(world *w, mirror *m)
     m->len += n;
 }
 
+static void begin_anew(mirror *m)
+{
+    m->len = m->floor = m->settled = 0;
+    memset(m->gone, 0, sizeof m->gone);
+}
+
+/* Some random pages; when one of them may not go, none does. */
+static void evict(world *w, mirror *m)
+{
+    ht_err e = {0};
+    uint32_t entry[3], n = 0, pages = m->len / HT_PAGE;
+    bool may = true;
+    for (uint32_t k = below(w, 3); k < pages && n < 3; k += 1 + below(w, 4)) entry[n++] = k;
+    for (uint32_t i = 0; i < n; i++)
+        may = may && entry[i] > 0 && entry[i] + 3 <= pages && !m->gone[entry[i]];
+    uint32_t others = ht_pool_free_pages(w->pool, HT_KV_FULL);
+    int rc = ht_seq_evict(m->s, entry, n, &e);
+    T_CHECK((rc == 0) == may, "%u pages of %u: %s", n, pages, rc ? e.msg : "given up");
+    if (rc) {
+        T_EQ_INT(rc, HT_EARG);
+        w->kept++;
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) m->gone[entry[i]] = 1;
+    m->settled = m->len;
+    w->evicted += n;
+    others = ht_pool_free_pages(w->pool, HT_KV_FULL) - others;
+    T_CHECK(others <= n, "%u pages were freed for %u", others, n);
+    w->left_to_others += n - others;
+}
+
 static void truncate_to(world *w, mirror *m)
 {
     ht_err e = {0};
@@ -95,14 +128,15 @@ static void truncate_to(world *w, mirror *m)
     int rc = ht_seq_truncate(m->s, to, &e);
     if (rc) {
         T_EQ_INT(rc, HT_EUNSUPPORTED);
-        T_CHECK(to > 0 && to + 1 < m->floor + WINDOW, "truncation to %u of %u was refused", to,
-                m->len);
+        T_CHECK(to > 0 && (to + 1 < m->floor + WINDOW || to < m->settled),
+                "truncation to %u of %u was refused", to, m->len);
         T_EQ_INT(ht_seq_len(m->s), m->len);
         w->refused++;
         return;
     }
+    T_CHECK(to == 0 || to >= m->settled, "truncation to %u, evicted at %u", to, m->settled);
     m->len = to;
-    if (to == 0) m->floor = 0;
+    if (to == 0) begin_anew(m);
 }
 
 static void fork_to(world *w, const mirror *from, mirror *to)
@@ -117,9 +151,12 @@ static void fork_to(world *w, const mirror *from, mirror *to)
 static void check(world *w, mirror *m)
 {
     T_EQ_INT(ht_seq_len(m->s), m->len);
+    for (uint32_t k = 0; k <= m->len / HT_PAGE; k++)
+        T_CHECK(!m->gone[k] || ht_seq_pages(m->s, HT_KV_FULL)[k] == HT_NOPAGE, "entry %u", k);
     for (uint32_t i = 0; i < m->len; i++)
-        T_CHECK(*cell(w->pool, m->s, i) == m->value[i], "position %u: %g for %g", i,
-                (double)*cell(w->pool, m->s, i), (double)m->value[i]);
+        if (!m->gone[i / HT_PAGE])
+            T_CHECK(*cell(w->pool, m->s, i) == m->value[i], "position %u: %g for %g", i,
+                    (double)*cell(w->pool, m->s, i), (double)m->value[i]);
     uint32_t from = m->len + 1 > WINDOW ? m->len + 1 - WINDOW : 0; /* what the next row reads */
     for (uint32_t i = from; i < m->len; i++)
         T_CHECK(*win_cell(w->pool, m->s, i) == m->value[i], "windowed position %u", i);
@@ -149,15 +186,16 @@ T_CASE(kv, random_operations)
     for (int i = 0; i < SEQS; i++) T_OK(ht_seq_new(&w.m[i].s, w.pool, CTX, &e), e);
     for (uint32_t op = 0; op < OPS; op++) {
         mirror *m = &w.m[below(&w, SEQS)], *o = &w.m[below(&w, SEQS)];
-        uint32_t kind = below(&w, 10);
-        kind = kind < 6 ? 0 : kind < 7 ? 1 : kind < 9 ? 2 : 3;
+        uint32_t kind = below(&w, 12);
+        kind = kind < 6 ? 0 : kind < 7 ? 1 : kind < 9 ? 2 : kind < 10 ? 3 : 4;
         if (kind == 0) append(&w, m);
         if (kind == 1) truncate_to(&w, m);
         if (kind == 2 && m != o) fork_to(&w, m, o);
         if (kind == 3) {
             T_OK(ht_seq_truncate(m->s, 0, &e), e);
-            m->len = m->floor = 0;
+            begin_anew(m);
         }
+        if (kind == 4) evict(&w, m);
         w.done[kind]++;
         if (op % 64 == 0) check(&w, &w.m[below(&w, SEQS)]);
         if (op % 997 == 0)
@@ -167,6 +205,9 @@ T_CASE(kv, random_operations)
     /* The pool is small enough that all outcomes occur. */
     T_CHECK(w.full > 100 && w.refused > 100 && w.done[2] > 1000, "full %u, refused %u, forks %u",
             w.full, w.refused, w.done[2]);
+    T_CHECK(w.evicted > 100 && w.kept > 100 && w.left_to_others > 100,
+            "%u pages evicted, %u calls refused, %u pages still held by forks", w.evicted, w.kept,
+            w.left_to_others);
     T_CHECK(ht_pool_copied_bytes(w.pool) > 0, "forks were written to, so pages were copied");
     for (int i = 0; i < SEQS; i++) ht_seq_free(w.m[i].s);
     T_EQ_INT(ht_pool_free_pages(w.pool, HT_KV_FULL), 40);
