@@ -1169,11 +1169,11 @@ class Comparison(Documents):
                       'subject': [{'digest': {'sha256': d}, 'name': n} for n, d in subject]})
 
 
-def is_comparison(tree):
+def design_schema(tree):
     try:
-        return json.loads(tree.get('design.json', b'')).get('schema') == 'hetero/comparedesign/1'
+        return json.loads(tree.get('design.json', b'')).get('schema')
     except (ValueError, AttributeError):
-        return False
+        return None
 
 
 def verify_comparison(tree, inputs, outs, trust, now):
@@ -1187,6 +1187,300 @@ def verify_comparison(tree, inputs, outs, trust, now):
     return {'bundleId': b.id, 'class': b.verdict, 'ok': True, 'productionEligible': False}
 
 
+# ---- schedulers --------------------------------------------------------------------------------------------
+
+KINDS = ['burst', 'poisson', 'trace']
+SCENARIOS = 10
+SCHED_GATES = ['environment', 'complete', 'quality', 'calibration', 'starvation', 'recovery', 'attainment', 'deadlines',
+               'singleFlow', 'classes', 'conservation', 'monotone', 'gain']
+SCHED_CLASS = [('quality', 'FAIL_QUALITY'), ('environment', 'NOT_ADMISSIBLE_ENV'), ('complete', 'INCONCLUSIVE_ENV'),
+               ('starvation', 'FAIL_TAIL'), ('recovery', 'FAIL_TAIL'), ('calibration', 'FAIL_TAIL'),
+               ('attainment', 'FAIL_PERF'), ('deadlines', 'FAIL_PERF'), ('singleFlow', 'FAIL_PERF'),
+               ('classes', 'FAIL_PERF'), ('conservation', 'FAIL_PERF'), ('monotone', 'FAIL_PERF'), ('gain', 'FAIL_PERF')]
+U32 = 2**32 - 1
+SCHED_SCOPE = {
+    'arrivals': array(word(*KINDS)), 'assetsSha256': digest, 'backend': text, 'binarySha256': digest,
+    'ctxMax': integer(1, U32), 'instance': text, 'kvPositions': integer(),
+    'lengthMix': is_closed({'maxNew': integer(2, 2**20), 'maxPrompt': integer(4, 2**20)}),
+    'machineClassSha256': digest, 'modelPackSha256': digest, 'os': text, 'policy': word('overlap'),
+    'precision': is_closed({'act': text, 'kv': text, 'weights': text}),
+    'sloMs': is_closed({'tpot': integer(1, 10**7), 'ttft': integer(1, 10**7)}), 'slots': integer(1, 256),
+    'threads': integer(1, 10**6), 'tokenizerSha256': digest, 'ubatch': integer(0, U32)}
+
+
+def share(part, whole):
+    return part * 10**6 // whole if whole else 10**6
+
+
+class Schedule(Documents):
+    def __init__(self, tree, inputs):
+        super().__init__(tree, inputs)
+        self.read_design()
+        cls, self.unreadable = self.read_states()
+        ids, self.dirty = self.read_subjects()
+        need(cls == self.scope['machineClassSha256'], 'SUBJECT: the scope names another machine')
+        for k in ('modelPackSha256', 'tokenizerSha256', 'binarySha256', 'assetsSha256'):
+            need(ids[k] == self.scope[k], 'SUBJECT: the scope names another %s' % k)
+        self.read_run()
+
+    def read_design(self):
+        d = self.design = self.doc('design.json', {
+            'arrivalsSha256': digest, 'calibrationSha256': digest, 'cpus': integer(1, 10**6),
+            'deltaPpm': integer(0, 10**6), 'maxWaitNs': integer(), 'order': word('ABBA'), 'policySha256': digest,
+            'ratesPpm': array(integer(10000, 10**8)), 'repetitions': integer(1, 4), 'requests': integer(24, 1000),
+            'saturationMicroHz': integer(1000, 10**12), 'scope': obj, 'seed': integer(), 'startedUtc': utc,
+            'synthetic': boolean}, 'hetero/scheddesign/1')
+        s = self.scope = closed(d['scope'], SCHED_SCOPE, 'scope', 'hetero/schedscope/1')
+        need(s['arrivals'] == KINDS, 'DESIGN: need arrivals of all kinds')
+        self.ttft, self.tpot = s['sloMs']['ttft'] * 10**6, s['sloMs']['tpot'] * 10**6
+        r = d['ratesPpm']
+        need(len(r) == 3 and r[0] < r[1] < r[2] and r[2] >= 1100000, 'DESIGN: need three rising rates')
+        need(d['deltaPpm'] == 30000 or self.policy['fixture'], 'DESIGN: deltaPpm')
+        need(d['maxWaitNs'] == 10 * self.ttft, 'DESIGN: maxWaitNs')
+        for key, path in (('policySha256', 'policy.json'), ('calibrationSha256', 'calibration.jsonl'),
+                          ('arrivalsSha256', 'arrivals.jsonl')):
+            need(path in self.tree, 'MANIFEST: %s is missing' % path)
+            need(sha(self.tree[path]) == d[key], 'DESIGN: %s is not what was sealed' % path)
+        rows = [closed(x, {'endNs': integer(), 'i': integer(), 'nOut': integer(1, 2**20), 'nPrompt': integer(1, 2**20),
+                           'startNs': integer()}, 'calibration')
+                for x in lines(self.tree['calibration.jsonl'], 'calibration')]
+        need([x['i'] for x in rows] == list(range(d['requests'])) and all(x['endNs'] > x['startNs'] for x in rows),
+             'DESIGN: calibration.jsonl')
+        took = max(x['endNs'] for x in rows) - min(x['startNs'] for x in rows)
+        need(len(rows) * 10**15 // took == d['saturationMicroHz'], 'DESIGN: saturationMicroHz')
+        self.read_arrivals()
+
+    def read_arrivals(self):
+        d, mix = self.design, self.scope['lengthMix']
+        n = d['requests']
+        rows = [closed(x, {'atNs': integer(), 'class': word('long', 'short'), 'i': integer(), 'maxNew': integer(2, 2**20),
+                           'nPrompt': integer(1, 2**20), 'promptTokSha256': digest, 'rep': integer(),
+                           'scenario': integer()}, 'arrivals')
+                for x in lines(self.tree['arrivals.jsonl'], 'arrivals')]
+        want = [(r, s, i) for r in range(d['repetitions']) for s in range(SCENARIOS) for i in range(n)]
+        need([(x['rep'], x['scenario'], x['i']) for x in rows] == want, 'DESIGN: arrivals do not fit the design')
+        need(all(x['nPrompt'] <= mix['maxPrompt'] and x['maxNew'] <= mix['maxNew'] and
+                 (x['class'] == 'long') == (4 * x['nPrompt'] > mix['maxPrompt']) for x in rows),
+             'DESIGN: an arrival is outside of the scope')
+        need(len({x['promptTokSha256'] for x in rows}) == len(rows), 'DESIGN: a prompt is used twice')
+        self.arrivals = [rows[k:k + n] for k in range(0, len(rows), n)]
+        for p, x in enumerate(self.arrivals):
+            at = [a['atNs'] for a in x]
+            need(at[0] == 0 and all(a <= b for a, b in zip(at, at[1:])), 'DESIGN: arrivals run backwards')
+            s = p % SCENARIOS
+            if not s:
+                continue
+            gap = 10**15 // d['saturationMicroHz'] * 10**6 // d['ratesPpm'][(s - 1) % 3] * (n - 1)
+            need(at[-1] <= 3600 * 10**9 and gap - gap // 100 <= at[-1] <= gap + gap // 100, 'DESIGN: not of their rate')
+            g = [(b - a) // 100000 for a, b in zip(at, at[1:])]
+            s1, s2, kind = sum(g), sum(v * v for v in g), KINDS[(s - 1) // 3]
+            need(kind != 'burst' or (n - 1) * s2 >= 10 * s1 * s1, 'DESIGN: no bursts')
+            need(kind != 'poisson' or (n - 1) * s2 <= 5 * s1 * s1, 'DESIGN: not Poisson')
+
+    def read_run(self):
+        events, common = self.read_journal()
+        pairs, n = len(self.arrivals), self.design['requests']
+        closed(events[-1], {**common, 'runs': integer()}, 'JOURNAL')
+        need(events[-1]['runs'] == 2 * pairs and len(events) == 2 + 4 * pairs, 'JOURNAL: number of events')
+        need('runs.jsonl' in self.tree, 'MANIFEST: runs.jsonl is missing')
+        split = {}
+        for name in ('samples.jsonl', 'runs.jsonl'):
+            data = self.tree[name]
+            need(not data or data.endswith(b'\n'), 'SAMPLE: cut off')
+            split[name] = [x + b'\n' for x in data.split(b'\n')[:-1]]
+        need(len(split['runs.jsonl']) == 2 * pairs and len(split['samples.jsonl']) == 2 * pairs * n,
+             'SAMPLE: number of lines')
+        self.runs = {}
+        for k in range(2 * pairs):
+            p, arm = k // 2, 'AB'[k & 1 ^ k // 2 & 1]
+            start, ev = events[1 + 2 * k], events[2 + 2 * k]
+            table = {**common, 'arm': word(arm), 'pair': integer(p, p)}
+            need(start['event'] == 'start' and ev['event'] == 'run', 'JOURNAL: an event out of place')
+            closed(start, table, 'JOURNAL')
+            closed(ev, {**table, 'runSha256': digest, 'samplesSha256': digest}, 'JOURNAL')
+            mine = split['samples.jsonl'][k * n:(k + 1) * n]
+            need(sha(split['runs.jsonl'][k]) == ev['runSha256'], 'JOURNAL: runSha256')
+            need(sha(b''.join(mine)) == ev['samplesSha256'], 'JOURNAL: samplesSha256')
+            self.runs[p, arm] = self.read_one(p, arm, split['runs.jsonl'][k], mine)
+
+    def read_one(self, p, arm, line, rows):
+        place = {'arm': word(arm), 'pair': integer(p, p)}
+        r = closed(load(line[:-1], 'run'), {
+            **place, 'boundMisses': integer(), 'bounds': integer(0, U32), 'exitStatus': integer(-1000, 1000),
+            'guards': obj, 'idleQueued': integer(), 'overlapped': integer(), 'serialised': integer()},
+            'SAMPLE', 'hetero/schedrun/1')
+        need(r['boundMisses'] <= r['bounds'] and (arm == 'B' or not r['overlapped']), 'SAMPLE: a run that cannot be')
+        r['red'], r['missing'] = read_guards(r['guards'], self.policy, self.design['cpus'])
+        name, at, out = 'raw/p%03d-%s.bin' % (p, arm), 0, []
+        need(name in self.tree, 'RAW: %s is missing' % name)
+        for i, row in enumerate(rows):
+            s = closed(load(row[:-1], 'sample'), {
+                **place, 'endNs': integer(), 'i': integer(i, i), 'intendedNs': integer(), 'rawLen': integer(),
+                'responseSha256': digest, 'sendLagNs': integer(), 'status': word('ok', 'rejected', 'failed'),
+                'tNs': array(integer()), 'tok': array(integer(0, 2**31 - 1))}, 'SAMPLE', 'hetero/schedsample/1')
+            x = self.arrivals[p][i]
+            need(s['intendedNs'] == x['atNs'] <= s['endNs'], 'SAMPLE: not sent when it was to be')
+            t = s['tNs']
+            need(len(t) == len(s['tok']) and all(a <= b for a, b in zip(t, t[1:])) and
+                 all(s['intendedNs'] + s['sendLagNs'] < v <= s['endNs'] for v in t), 'SAMPLE: times that cannot be')
+            need(s['status'] != 'ok' or len(t) == x['maxNew'], 'SAMPLE: short and called ok')
+            need(s['status'] != 'rejected' or not t, 'SAMPLE: rejected and has tokens')
+            piece = self.tree[name][at:at + s['rawLen']]
+            need(len(piece) == s['rawLen'] and sha(piece) == s['responseSha256'], 'RAW: %s' % name)
+            at += s['rawLen']
+            out.append(s)
+        need(at == len(self.tree[name]), 'RAW: bytes of nobody')
+        r['samples'] = out
+        return r
+
+    # ---- analysis ----
+
+    def is_good(self, s):
+        t = s['tNs']
+        return t[0] - s['intendedNs'] <= self.ttft and (t[-1] - t[0]) // (len(t) - 1) <= self.tpot
+
+    def fluidity(self, s):
+        due, met = s['intendedNs'] + self.ttft, 0
+        for t in s['tNs']:
+            met += t <= due
+            due = (due if t <= due else t) + self.tpot
+        return met * 10**6 // len(s['tNs'])
+
+    def side(self, scenario, arm):
+        runs = [(p, self.runs[p, arm]) for p in range(scenario, len(self.arrivals), SCENARIOS)]
+        every = [(x, s) for p, r in runs for x, s in zip(self.arrivals[p], r['samples'])]
+        ok = [(x, s) for x, s in every if s['status'] == 'ok']
+        good = [x for x, s in ok if self.is_good(s)]
+
+        def times(t):
+            return {'maxNs': max(t), 'p50Ns': sorted(t)[(len(t) - 1) // 2]} if t else not_known('ALL_FAILED')
+        ttft = [s['tNs'][0] - s['intendedNs'] for _, s in ok]
+        out = {'attainedPpm': share(len(good), len(every)), 'boundMisses': sum(r['boundMisses'] for _, r in runs),
+               'bounds': sum(r['bounds'] for _, r in runs), 'e2e': times([s['tNs'][-1] - s['intendedNs'] for _, s in ok]),
+               'fluidityPpm': sum(self.fluidity(s) for _, s in ok) // len(every), 'good': len(good),
+               'goodLong': sum(x['class'] == 'long' for x in good), 'goodShort': sum(x['class'] == 'short' for x in good),
+               'idleQueued': sum(r['idleQueued'] for _, r in runs), 'offered': len(every),
+               'offeredLong': sum(x['class'] == 'long' for x, _ in every), 'ok': len(ok),
+               'overlapped': sum(r['overlapped'] for _, r in runs),
+               'recoveryNs': max(max(s['endNs'] for s in r['samples']) - r['samples'][-1]['intendedNs'] for _, r in runs),
+               'rejected': sum(s['status'] == 'rejected' for _, s in every),
+               'sendLagNs': max(s['sendLagNs'] for _, s in every), 'serialised': sum(r['serialised'] for _, r in runs),
+               'ttft': times(ttft)}
+        more = {'wait': max(ttft, default=0), 'worst': max(r['boundMisses'] for _, r in runs)}
+        return out, more
+
+    def ratios(self):
+        """Reference / candidate: of medians of loaded runs; of single requests alone: (ttft, tpot)."""
+        def median(p, arm):
+            r = self.runs[p, arm]['samples']
+            t = sorted(s['tNs'][-1] - s['intendedNs'] for s in r if s['status'] == 'ok')
+            return t[(len(r) - 1) // 2] if (len(r) - 1) // 2 < len(t) else 0
+        loads = [(median(p, 'A'), median(p, 'B')) for p in range(len(self.arrivals)) if p % SCENARIOS]
+        gain = [a * 10**6 // b if b else 0 for a, b in loads] if all(a for a, _ in loads) else None
+        alone = [ab for p in range(0, len(self.arrivals), SCENARIOS)
+                 for ab in zip(self.runs[p, 'A']['samples'], self.runs[p, 'B']['samples'])][:40]
+        if any(a['status'] != 'ok' for a, _ in alone):
+            return gain, None, None
+
+        def ratio(f):
+            return [f(a) * 10**6 // f(b) if b['status'] == 'ok' else 0 for a, b in alone]
+        return (gain, ratio(lambda s: s['tNs'][0] - s['intendedNs']),
+                ratio(lambda s: (s['tNs'][-1] - s['tNs'][0]) // (len(s['tNs']) - 1) + 1))
+
+    def outputs(self):
+        d, delta = self.design, self.design['deltaPpm']
+        sides = [{arm: self.side(s, arm) for arm in 'AB'} for s in range(SCENARIOS)]
+        A, B = ([x[arm][0] for x in sides] for arm in 'AB')
+        more = [x['B'][1] for x in sides]
+        both = [(a['tok'], b['tok']) for p in range(len(self.arrivals))
+                for a, b in zip(self.runs[p, 'A']['samples'], self.runs[p, 'B']['samples'])
+                if a['status'] == b['status'] == 'ok']
+        red = set().union(*[r['red'] for r in self.runs.values()])
+        missing = set().union(*[r['missing'] for r in self.runs.values()]) & set(self.policy['guards']['required'])
+        unclean = any(r['exitStatus'] for r in self.runs.values())
+        stuck = any(s['status'] == 'failed' for r in self.runs.values() for s in r['samples'])
+        lag = max(x['sendLagNs'] for x in A + B)
+        gain, ttft, tpot = self.ratios()
+        st = {k: statistics(v) if v is not None else None for k, v in (('gain', gain), ('ttft', ttft), ('tpot', tpot))}
+        pol, tl = self.policy['perf'], self.policy['tail']
+        gates = {}
+
+        def gate(name, good, why):
+            gates[name] = ('PASS', 'OK') if good else ('FAIL', why)
+        gate('environment', not red and not missing, 'RED' if red else 'UNKNOWN')
+        gate('complete', not unclean and lag <= self.ttft // 4, 'SERVER_ENDED_BADLY' if unclean else 'SENT_TOO_LATE')
+        equal = sum(a == b for a, b in both)
+        gate('quality', both and equal == len(both), 'OTHER_TOKENS' if both else 'NOTHING_TO_COMPARE')
+        gate('starvation', not stuck and max(m['wait'] for m in more) <= d['maxWaitNs'],
+             'NOT_ANSWERED' if stuck else 'WAITED_TOO_LONG')
+        gate('conservation', not any(x['idleQueued'] for x in B), 'IDLE_WITH_A_QUEUE')
+        r = tail(tl['quantilePpm'], tl['confPpm'], sum(x['bounds'] for x in B), sum(x['boundMisses'] for x in B),
+                 max(m['worst'] for m in more))
+        gate('calibration', r == 'PASS', 'BOUNDS_MISSED' if r == 'FAIL' else 'TOO_FEW')
+        if r == 'TOO_FEW':
+            gates['calibration'] = ('NOT_RUN', 'TOO_FEW')
+        if r != 'PASS' and 'tail' in self.policy['mayNotApply']:
+            gates['calibration'] = ('NOT_APPLICABLE', gates['calibration'][1])
+        load = range(1, SCENARIOS)
+        gate('attainment', all(B[s]['attainedPpm'] + delta >= A[s]['attainedPpm'] for s in load), 'WORSE_THAN_FIFO')
+        gate('deadlines', all(B[s]['fluidityPpm'] + delta >= A[s]['fluidityPpm'] for s in load), 'WORSE_THAN_FIFO')
+        gate('recovery', all(B[s]['recoveryNs'] <= A[s]['recoveryNs'] + self.ttft + A[s]['recoveryNs'] // 10**6 * delta
+                             for s in load), 'SLOWER_THAN_FIFO')
+
+        def classes(x):
+            return (share(x['goodShort'], x['offered'] - x['offeredLong']), share(x['goodLong'], x['offeredLong']))
+        gate('classes', all(b + delta >= a for s in (1, 4, 7) for a, b in zip(classes(A[0]), classes(B[s]))),
+             'WORSE_THAN_ALONE')
+        gate('monotone', all(B[s - 1]['attainedPpm'] + delta >= B[s]['attainedPpm'] for s in load if (s - 1) % 3),
+             'LESS_LOAD_IS_WORSE')
+        flow = st['ttft'] and all(st[k]['loPpm'] >= 10**6 - delta for k in ('ttft', 'tpot'))
+        gate('singleFlow', flow, 'SLOWER_ALONE' if st['ttft'] else 'REFERENCE_FAILED')
+        g = st['gain']
+        lower = g and g['loPpm'] >= pol['minLowerRatioPpm']
+        sign = not pol['signTest'] or (g and g['signNum'] * 10**6 <= pol['alphaPpm'] << g['n'])
+        gate('gain', lower and sign, 'REFERENCE_FAILED' if not g else 'SIGN' if lower else 'LOWER_BOUND')
+        self.verdict = next((c for n, c in SCHED_CLASS if gates[n][0] == 'FAIL'),
+                            'INCONCLUSIVE_STATS' if gates['calibration'][0] == 'NOT_RUN' else 'QUALIFIED')
+        self.hardware = not d['synthetic']
+        self.eligible = (self.verdict == 'QUALIFIED' and self.hardware and not self.policy['fixture'] and
+                         not self.dirty and not self.unreadable)
+
+        def shown(x):
+            return {k: v for k, v in x.items() if k not in ('signNum', 'wilcoxonNum')} if x else not_known('REFERENCE_FAILED')
+        return canon({
+            'bundleId': self.id, 'class': self.verdict, 'gain': shown(g),
+            'gates': [{'gate': n, 'result': gates[n][0], 'why': gates[n][1]} for n in SCHED_GATES],
+            'guardsRed': [x for x in GUARDS if x in red], 'guardsUnknown': [x for x in GUARDS if x in missing],
+            'outputsCompared': len(both), 'outputsEqual': equal, 'policySha256': self.policy_sha,
+            'ratiosPpm': gain or [], 'saturationMicroHz': d['saturationMicroHz'],
+            'scenarios': [{'A': A[s], 'B': B[s], 'kind': KINDS[(s - 1) // 3] if s else 'alone',
+                           'ratePpm': d['ratesPpm'][(s - 1) % 3] if s else 0} for s in range(SCENARIOS)],
+            'schema': 'hetero/sched/1', 'scopeSha256': sha(canon(self.scope)), 'singleFlowTpot': shown(st['tpot']),
+            'singleFlowTtft': shown(st['ttft'])})
+
+    def statement(self, outputs_sha):
+        s = self.scope
+        subject = [('modelPack', s['modelPackSha256']), ('tokenizer', s['tokenizerSha256']), ('binary', s['binarySha256']),
+                   ('assets', s['assetsSha256']), ('scope', sha(canon(s))), ('policy', self.policy_sha), ('bundle', self.id)]
+        return canon({'_type': INTOTO, 'predicateType': 'urn:hetero:scheduler:1',
+                      'predicate': {'bundleId': self.id, 'hardwareEvidence': self.hardware,
+                                    'inputsManifestSha256': self.id, 'outputsManifestSha256': outputs_sha,
+                                    'productionEligible': self.eligible, 'schema': 'hetero/scheddesign/1'},
+                      'subject': [{'digest': {'sha256': d}, 'name': n} for n, d in subject]})
+
+
+def verify_schedule(tree, inputs, outs, trust, now):
+    b = Schedule(tree, inputs)
+    need([(f['path'], f['role']) for f in outs['files']] == [('analysis/sched.json', 'output')],
+         'MANIFEST: not the known output')
+    need(tree['analysis/sched.json'] == b.outputs(), 'RECOMPUTED: analysis/sched.json')
+    need('statement.dsse.json' in tree, 'MANIFEST: statement.dsse.json is missing')
+    body = open_statement(tree['statement.dsse.json'], trust, 'bench', 'urn:hetero:scheduler:1', now)
+    need(body == b.statement(sha(tree['outputs.manifest.json'])), 'RECOMPUTED: the statement is about another bundle')
+    return {'bundleId': b.id, 'class': b.verdict, 'hardwareEvidence': b.hardware, 'ok': True,
+            'productionEligible': b.eligible}
+
+
 def verify(top, trust, now):
     tree = read_tree(top)
     inputs = read_manifest(tree, 'inputs.manifest.json', 'hetero/inputs/1', {})
@@ -1194,8 +1488,9 @@ def verify(top, trust, now):
     listed = {f['path'] for m in (inputs, outs) for f in m['files']}
     need(set(tree) <= listed | set(SEAL), 'MANIFEST: a file is in no manifest')
     need(outs['inputsManifestSha256'] == sha(tree['inputs.manifest.json']), 'MANIFEST: outputs are for other inputs')
-    if is_comparison(tree):
-        return verify_comparison(tree, inputs, outs, trust, now)
+    kind = {'hetero/comparedesign/1': verify_comparison, 'hetero/scheddesign/1': verify_schedule}.get(design_schema(tree))
+    if kind:
+        return kind(tree, inputs, outs, trust, now)
     b = Bundle(tree, inputs)
     docs, worst, hardware, eligible = outputs(b)
     need([f['path'] for f in outs['files']] == OUTPUTS, 'MANIFEST: not the known outputs')

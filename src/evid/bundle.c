@@ -26,6 +26,9 @@ static const char *role_of(const char *path)
                {"journal.jsonl", "journal"},
                {"samples.jsonl", "samples"},
                {"prompts.jsonl", "prompts"},
+               {"arrivals.jsonl", "prompts"},
+               {"calibration.jsonl", "prompts"},
+               {"runs.jsonl", "samples"},
                {"server/", "server"},
                {"edges.json", "edges"}};
     for (size_t i = 0; i < sizeof map / sizeof map[0]; i++)

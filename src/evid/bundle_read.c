@@ -380,3 +380,18 @@ int ht_evidence_read(ht_arena *a, const ht_manifest *in, ht_evidence *v, ht_err 
     HT_TRY(evid__read_samples(a, v, e));
     return evid__read_quality(a, v, e);
 }
+
+bool evid__design_is(const char *dir, const char *schema)
+{
+    ht_arena *a;
+    const char *text;
+    uint64_t n;
+    ht_json *j = NULL;
+    if (ht_arena_new(&a, 0, NULL)) return false;
+    bool is = !ht_read_under(a, dir, "design.json", 1 << 20, &text, &n, NULL) &&
+              !ht_json_parse(a, text, n, HT_JSON_CANON, "design", &j, NULL);
+    const ht_json *s = is ? ht_json_get(j, "schema") : NULL;
+    is = s && s->type == HT_JSTR && strcmp(s->s, schema) == 0;
+    ht_arena_free(a);
+    return is;
+}

@@ -58,6 +58,8 @@ HT_MUST_USE int evid__check_statement(ht_arena *, const char *dir, const ht_trus
                                       const ht_buf *payload, char statement_sha[HT_SHA256_HEX],
                                       char bench_key[HT_SHA256_HEX], ht_err *);
 
+/* Is design.json of the bundle in dir of this schema? false on any doubt. */
+bool evid__design_is(const char *dir, const char *schema);
 /* Make the folders of path below dir, then the file, which must not exist. Not synced: what is lost
  * in a crash is missed by its digest. */
 HT_MUST_USE int evid__put_file(const char *dir, const char *path, const void *data, size_t n,

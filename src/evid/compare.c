@@ -280,15 +280,5 @@ int ht_comparison_verify(ht_arena *a, const char *dir, const ht_trust *t, int64_
 
 bool ht_is_comparison(const char *dir)
 {
-    ht_arena *a;
-    const char *text;
-    uint64_t n;
-    ht_json *j = NULL;
-    if (ht_arena_new(&a, 0, NULL)) return false;
-    bool is = !ht_read_under(a, dir, "design.json", 1 << 20, &text, &n, NULL) &&
-              !ht_json_parse(a, text, n, HT_JSON_CANON, "design", &j, NULL);
-    const ht_json *s = is ? ht_json_get(j, "schema") : NULL;
-    is = s && s->type == HT_JSTR && strcmp(s->s, HT_COMPARE_DESIGN) == 0;
-    ht_arena_free(a);
-    return is;
+    return evid__design_is(dir, HT_COMPARE_DESIGN);
 }
