@@ -1,6 +1,7 @@
 /* promote.c - promotions: a bundle verified on this machine, signed by two keys. The statement
  * is shaped on SLSA's verification summary: who verified what, when, by which policy, from
  * which inputs. */
+#include "evid/sched.h"
 #include "route/files.h"
 #include <string.h>
 
@@ -35,16 +36,74 @@ int route__promotion_check(const ht_json *predicate, ht_err *e)
     return HT_FAIL(e, HT_EGATE, "promotion: verificationResult is not PASSED");
 }
 
-static const char *costmap_sha(const ht_verified *v)
+/* A verified bundle as far as a promotion is concerned: of routes, or of a scheduler. */
+typedef struct {
+    const char *text, *sha; /* the scope's canonical bytes and their digest */
+    uint8_t cls;            /* enum ht_class */
+} claimed;
+typedef struct {
+    const char *id, *statement_sha, *state_sha;
+    const char *costs, *costs_sha; /* the file that holds the figures: its path and digest */
+    const ht_policy *policy;
+    int64_t measured_unix;
+    bool eligible;
+    uint8_t cls; /* of the whole */
+    claimed *cell;
+    size_t n, n_qualified;
+} claim;
+
+static int claim_routes(const ht_store *s, const ht_verified *v, claim *x, ht_err *e)
 {
-    return ht_manifest_find(&v->out, "costmap.json")->sha256;
+    const ht_evidence *y = &v->evidence;
+    *x = (claim){.id = v->id,
+                 .statement_sha = v->statement_sha,
+                 .state_sha = y->state_sha,
+                 .costs = "costmap.json",
+                 .costs_sha = ht_manifest_find(&v->out, "costmap.json")->sha256,
+                 .policy = &y->policy,
+                 .measured_unix = y->design.started_unix,
+                 .eligible = v->analysis.production_eligible,
+                 .cls = v->analysis.cls,
+                 .n = y->design.n_cells,
+                 .n_qualified = v->analysis.n_qualified};
+    x->cell = ht_arena_array(s->a, x->n, sizeof *x->cell);
+    if (!x->cell) return HT_FAIL(e, HT_ENOMEM, "promotion: no memory");
+    for (size_t i = 0; i < x->n; i++) {
+        ht_buf b;
+        ht_buf_init(&b, 1 << 16);
+        const int rc = ht_scope_write(&y->design.cell[i].scope, &b, e);
+        const char *text = rc ? NULL : ht_arena_strndup(s->a, b.p, b.n);
+        ht_buf_done(&b);
+        if (!text) return rc ? rc : HT_FAIL(e, HT_ENOMEM, "promotion: no memory");
+        x->cell[i] = (claimed){text, y->design.cell[i].scope_sha, v->analysis.cell[i].cls};
+    }
+    return 0;
 }
 
-static int write_payload(const ht_store *s, const ht_verified *v, ht_buf *out, ht_err *e)
+static int claim_schedule(const ht_store *s, const ht_scheduled *v, claim *x, ht_err *e)
+{
+    *x = (claim){.id = v->id,
+                 .statement_sha = v->statement_sha,
+                 .state_sha = v->evidence.state_sha,
+                 .costs = HT_SCHED_ANALYSIS,
+                 .costs_sha = v->analysis_sha,
+                 .policy = &v->evidence.policy,
+                 .measured_unix = v->evidence.started_unix,
+                 .eligible = v->verdict.production_eligible,
+                 .cls = v->verdict.cls,
+                 .n = 1,
+                 .n_qualified = v->verdict.cls == HT_QUALIFIED};
+    x->cell = ht_arena_array(s->a, 1, sizeof *x->cell);
+    if (!x->cell) return HT_FAIL(e, HT_ENOMEM, "promotion: no memory");
+    x->cell[0] = (claimed){v->evidence.scope_text, v->evidence.scope_sha, v->verdict.cls};
+    return 0;
+}
+
+static int write_payload(const ht_store *s, const claim *v, ht_buf *out, ht_err *e)
 {
     char measured[21], now[21];
     ht_jw w;
-    ht_utc_format(v->evidence.design.started_unix, measured);
+    ht_utc_format(v->measured_unix, measured);
     ht_utc_format(s->now_unix, now);
     ht_jw_init(&w, out, HT_JSON_CANON);
     ht_jw_obj(&w);
@@ -52,29 +111,23 @@ static int write_payload(const ht_store *s, const ht_verified *v, ht_buf *out, h
     ht_jw_key(&w, "predicate");
     ht_jw_obj(&w);
     ht_jw_kstr(&w, "bundleId", v->id);
-    ht_jw_kstr(&w, "costmapSha256", costmap_sha(v));
+    ht_jw_kstr(&w, "costmapSha256", v->costs_sha);
     ht_jw_key(&w, "entries");
     ht_jw_arr(&w);
-    for (size_t i = 0; i < v->evidence.design.n_cells; i++) {
-        const ht_cell *c = &v->evidence.design.cell[i];
-        ht_buf b;
-        if (v->analysis.cell[i].cls != HT_QUALIFIED) continue;
-        ht_buf_init(&b, 1 << 16);
-        int rc = ht_scope_write(&c->scope, &b, e);
+    for (size_t i = 0; i < v->n; i++) {
+        if (v->cell[i].cls != HT_QUALIFIED) continue;
         ht_jw_obj(&w);
         ht_jw_key(&w, "scope");
-        if (rc == 0) ht_jw_raw(&w, b.p, b.n);
-        ht_jw_kstr(&w, "scopeSha256", c->scope_sha);
+        ht_jw_raw(&w, v->cell[i].text, strlen(v->cell[i].text));
+        ht_jw_kstr(&w, "scopeSha256", v->cell[i].sha);
         ht_jw_end(&w, '}');
-        ht_buf_done(&b);
-        if (rc) return rc;
     }
     ht_jw_end(&w, ']');
-    ht_jw_kbool(&w, "fixture", !v->analysis.production_eligible);
+    ht_jw_kbool(&w, "fixture", !v->eligible);
     ht_jw_kstr(&w, "measuredUtc", measured);
     ht_jw_kstr(&w, "policySha256", s->policy.sha256);
     ht_jw_kstr(&w, "schema", "hetero/promotion/1");
-    ht_jw_kstr(&w, "stateSha256", v->evidence.state_sha);
+    ht_jw_kstr(&w, "stateSha256", v->state_sha);
     ht_jw_kstr(&w, "statementSha256", v->statement_sha);
     ht_jw_kstr(&w, "timeVerified", now);
     ht_jw_kstr(&w, "verificationResult", "PASSED");
@@ -99,18 +152,17 @@ static int write_payload(const ht_store *s, const ht_verified *v, ht_buf *out, h
 }
 
 /* Why this bundle may not be promoted here, though it verifies. */
-static int admissible(const ht_store *s, const ht_verified *v, ht_err *e)
+static int admissible(const ht_store *s, const claim *v, ht_err *e)
 {
-    if (strcmp(v->evidence.policy.sha256, s->policy.sha256) != 0)
+    if (strcmp(v->policy->sha256, s->policy.sha256) != 0)
         return HT_FAIL(
             e, HT_EGATE,
             "OTHER_POLICY: the bundle was judged by policy %s, the one in force is %s; a "
             "bundle is not judged again",
-            v->evidence.policy.id, s->policy.id);
-    if (v->analysis.n_qualified == 0)
-        return HT_FAIL(e, HT_EGATE, "NOT_QUALIFIED: the verdict is %s",
-                       ht_class_names[v->analysis.cls]);
-    if (!v->analysis.production_eligible && !s->policy.fixture)
+            v->policy->id, s->policy.id);
+    if (v->n_qualified == 0)
+        return HT_FAIL(e, HT_EGATE, "NOT_QUALIFIED: the verdict is %s", ht_class_names[v->cls]);
+    if (!v->eligible && !s->policy.fixture)
         return HT_FAIL(e, HT_EGATE,
                        "NOT_PRODUCTION: the bundle is synthetic, or its build was dirty");
     if (ht_index_tomb(&s->index, v->id))
@@ -120,17 +172,17 @@ static int admissible(const ht_store *s, const ht_verified *v, ht_err *e)
 }
 
 /* Is the payload that was signed before about this bundle, judged as now? */
-static bool same_promotion(const ht_store *s, const ht_verified *v, const ht_json *p)
+static bool same_promotion(const ht_store *s, const claim *v, const ht_json *p)
 {
     return strcmp(ht_json_get(p, "bundleId")->s, v->id) == 0 &&
            strcmp(ht_json_get(p, "policySha256")->s, s->policy.sha256) == 0 &&
-           strcmp(ht_json_get(p, "costmapSha256")->s, costmap_sha(v)) == 0 &&
+           strcmp(ht_json_get(p, "costmapSha256")->s, v->costs_sha) == 0 &&
            strcmp(ht_json_get(p, "statementSha256")->s, v->statement_sha) == 0;
 }
 
 /* Sign the pending payload, or a new one, and append to the signatures that are there. */
-static int sign(ht_store *s, const ht_verified *v, const char *path, const ht_key *const *keys,
-                size_t n, ht_buf *env, ht_err *e)
+static int sign(ht_store *s, const claim *v, const char *path, const ht_key *const *keys, size_t n,
+                ht_buf *env, ht_err *e)
 {
     ht_buf body;
     const char *old = NULL;
@@ -163,11 +215,12 @@ static int sign(ht_store *s, const ht_verified *v, const char *path, const ht_ke
     return rc;
 }
 
-static int keep_files(const ht_store *s, const ht_verified *v, const char *bundle_dir, ht_err *e)
+static int keep_files(const ht_store *s, const claim *v, const char *bundle_dir, ht_err *e)
 {
-    static const char *const name[] = {"statement.dsse.json", "costmap.json"};
+    const char *const name[] = {"statement.dsse.json", v->costs};
     for (int i = 0; i < 2; i++) {
-        const char *text, *to = ht_arena_printf(s->a, "bundles/%s/%s", v->id, name[i]);
+        const char *slash = strrchr(name[i], '/'), *text;
+        const char *to = ht_arena_printf(s->a, "bundles/%s/%s", v->id, slash ? slash + 1 : name[i]);
         uint64_t n;
         if (!to) return HT_FAIL(e, HT_ENOMEM, "promotion: no memory");
         HT_TRY(ht_read_under(s->a, bundle_dir, name[i], HT_STORE_FILE, &text, &n, e));
@@ -180,35 +233,29 @@ static int keep_files(const ht_store *s, const ht_verified *v, const char *bundl
 
 /* A gate failed: terminal for these hashes (evidence.md 7.11). What was merely inconclusive, or not
  * admissible on that day, may be measured again. */
-static bool is_negative(const ht_verified *v, size_t i)
+static bool is_negative(const claim *v, size_t i)
 {
-    const int cls = v->analysis.cell[i].cls;
+    const int cls = v->cell[i].cls;
     return cls == HT_FAIL_PERF || cls == HT_FAIL_QUALITY || cls == HT_FAIL_TAIL;
 }
 
-static int write_negatives(const ht_verified *v, ht_buf *out, ht_err *e)
+static int write_negatives(const claim *v, ht_buf *out, ht_err *e)
 {
     ht_jw w;
     ht_jw_init(&w, out, HT_JSON_CANON);
     ht_jw_obj(&w);
     ht_jw_kstr(&w, "bundleId", v->id);
-    ht_jw_kstr(&w, "costmapSha256", costmap_sha(v));
+    ht_jw_kstr(&w, "costmapSha256", v->costs_sha);
     ht_jw_key(&w, "entries");
     ht_jw_arr(&w);
-    for (size_t i = 0; i < v->evidence.design.n_cells; i++) {
-        const ht_cell *c = &v->evidence.design.cell[i];
-        ht_buf b;
+    for (size_t i = 0; i < v->n; i++) {
         if (!is_negative(v, i)) continue;
-        ht_buf_init(&b, 1 << 16);
-        const int rc = ht_scope_write(&c->scope, &b, e);
         ht_jw_obj(&w);
         ht_jw_key(&w, "scope");
-        if (rc == 0) ht_jw_raw(&w, b.p, b.n);
-        ht_jw_kstr(&w, "scopeSha256", c->scope_sha);
-        ht_jw_kstr(&w, "verdict", ht_class_names[v->analysis.cell[i].cls]);
+        ht_jw_raw(&w, v->cell[i].text, strlen(v->cell[i].text));
+        ht_jw_kstr(&w, "scopeSha256", v->cell[i].sha);
+        ht_jw_kstr(&w, "verdict", ht_class_names[v->cell[i].cls]);
         ht_jw_end(&w, '}');
-        ht_buf_done(&b);
-        if (rc) return rc;
     }
     ht_jw_end(&w, ']');
     ht_jw_kstr(&w, "schema", "hetero/negative/1");
@@ -218,14 +265,13 @@ static int write_negatives(const ht_verified *v, ht_buf *out, ht_err *e)
 }
 
 /* Entries for the cells that failed behind the first *n of add, and their paper in the store. */
-static int add_negatives(ht_store *s, const ht_verified *v, ht_index_entry *add, size_t *n,
-                         ht_err *e)
+static int add_negatives(ht_store *s, const claim *v, ht_index_entry *add, size_t *n, ht_err *e)
 {
     uint8_t digest[HT_SHA256_BYTES];
     char sha[HT_SHA256_HEX];
     size_t failed = 0;
     ht_buf b;
-    for (size_t i = 0; i < v->evidence.design.n_cells; i++) failed += is_negative(v, i);
+    for (size_t i = 0; i < v->n; i++) failed += is_negative(v, i);
     if (!failed) return 0;
     const char *path = ht_arena_printf(s->a, "bundles/%s/negative.json", v->id);
     if (!path) return HT_FAIL(e, HT_ENOMEM, "negatives: no memory");
@@ -236,23 +282,23 @@ static int add_negatives(ht_store *s, const ht_verified *v, ht_index_entry *add,
     ht_buf_done(&b);
     if (rc) return rc;
     ht_hex(digest, sizeof digest, sha);
-    for (size_t i = 0; i < v->evidence.design.n_cells; i++) {
+    for (size_t i = 0; i < v->n; i++) {
         if (!is_negative(v, i)) continue;
         ht_index_entry *t = &add[(*n)++];
         *t = (ht_index_entry){.state = HT_ST_NEGATIVE};
-        memcpy(t->scope_sha, v->evidence.design.cell[i].scope_sha, HT_SHA256_HEX);
+        memcpy(t->scope_sha, v->cell[i].sha, HT_SHA256_HEX);
         memcpy(t->bundle_id, v->id, HT_SHA256_HEX);
-        memcpy(t->costmap_sha, costmap_sha(v), HT_SHA256_HEX);
+        memcpy(t->costmap_sha, v->costs_sha, HT_SHA256_HEX);
         memcpy(t->promotion_sha, sha, HT_SHA256_HEX);
     }
     return 0;
 }
 
 /* Nothing qualified: what failed goes into the index, by a key with the role index alone. */
-static int record_failures(ht_store *s, const ht_verified *v, const char *bundle_dir,
+static int record_failures(ht_store *s, const claim *v, const char *bundle_dir,
                            const ht_key *const *keys, size_t n_keys, ht_err *e)
 {
-    ht_index_entry *add = ht_arena_array(s->a, v->evidence.design.n_cells, sizeof *add);
+    ht_index_entry *add = ht_arena_array(s->a, v->n, sizeof *add);
     size_t n = 0, n_index;
     if (!add || !route__with_role(s, HT_ROLE_INDEX, keys, n_keys, &n_index))
         return HT_FAIL(e, HT_ENOMEM, "negatives: no memory");
@@ -263,37 +309,51 @@ static int record_failures(ht_store *s, const ht_verified *v, const char *bundle
     return route__admit(s, add, n, keys, n_keys, e);
 }
 
-static int admit(ht_store *s, const ht_verified *v, const ht_dsse *d, const ht_key *const *keys,
+static int admit(ht_store *s, const claim *v, const ht_dsse *d, const ht_key *const *keys,
                  size_t n_keys, ht_err *e)
 {
     uint8_t digest[HT_SHA256_BYTES];
-    ht_index_entry *add = ht_arena_array(s->a, v->evidence.design.n_cells, sizeof *add);
+    ht_index_entry *add = ht_arena_array(s->a, v->n, sizeof *add);
     size_t n = 0;
     if (!add) return HT_FAIL(e, HT_ENOMEM, "promotion: no memory");
     HT_TRY(ht_sha256_of(d->payload, d->n, digest, e));
-    for (size_t i = 0; i < v->evidence.design.n_cells; i++) {
-        if (v->analysis.cell[i].cls != HT_QUALIFIED) continue;
+    for (size_t i = 0; i < v->n; i++) {
+        if (v->cell[i].cls != HT_QUALIFIED) continue;
         ht_index_entry *t = &add[n++];
         t->state = HT_ST_PROMOTED;
-        memcpy(t->scope_sha, v->evidence.design.cell[i].scope_sha, HT_SHA256_HEX);
+        memcpy(t->scope_sha, v->cell[i].sha, HT_SHA256_HEX);
         memcpy(t->bundle_id, v->id, HT_SHA256_HEX);
-        memcpy(t->costmap_sha, costmap_sha(v), HT_SHA256_HEX);
+        memcpy(t->costmap_sha, v->costs_sha, HT_SHA256_HEX);
         ht_hex(digest, sizeof digest, t->promotion_sha);
     }
     HT_TRY(add_negatives(s, v, add, &n, e));
     return route__admit(s, add, n, keys, n_keys, e);
 }
 
+/* The bundle in dir verified here and now. */
+static int verify(ht_store *s, const char *dir, claim *x, ht_err *e)
+{
+    ht_scheduled *sched = ht_arena_alloc(s->a, sizeof *sched);
+    ht_verified *v = ht_arena_alloc(s->a, sizeof *v);
+    if (!sched || !v) return HT_FAIL(e, HT_ENOMEM, "promotion: no memory");
+    if (ht_is_schedule(dir)) {
+        HT_TRY(ht_schedule_verify(s->a, dir, &s->trust, s->now_unix, sched, e));
+        return claim_schedule(s, sched, x, e);
+    }
+    HT_TRY(ht_bundle_verify(s->a, dir, &s->trust, s->now_unix, v, e));
+    return claim_routes(s, v, x, e);
+}
+
 int ht_store_promote(ht_store *s, const char *bundle_dir, const ht_key *const *keys, size_t n_keys,
                      char id[HT_SHA256_HEX], ht_err *e)
 {
-    ht_verified v;
+    claim v;
     ht_dsse d;
     ht_buf env;
     size_t n;
-    HT_TRY(ht_bundle_verify(s->a, bundle_dir, &s->trust, s->now_unix, &v, e));
+    HT_TRY(verify(s, bundle_dir, &v, e));
     memcpy(id, v.id, HT_SHA256_HEX);
-    if (v.analysis.n_qualified == 0 && strcmp(v.evidence.policy.sha256, s->policy.sha256) == 0)
+    if (v.n_qualified == 0 && strcmp(v.policy->sha256, s->policy.sha256) == 0)
         HT_TRY(record_failures(s, &v, bundle_dir, keys, n_keys, e));
     HT_TRY(admissible(s, &v, e));
     const ht_key **signer = route__with_role(s, HT_ROLE_PROMOTE, keys, n_keys, &n);

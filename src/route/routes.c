@@ -38,8 +38,9 @@ static uint64_t number(const ht_json *obj, const char *path)
 }
 
 /* Promotion and statement: two kinds of signature and the digests between them. The reason of the
- * first that fails; *predicate of the promotion. */
-static int check_papers(const ht_store *s, const ht_index_entry *x, const ht_json **predicate)
+ * first that fails; *predicate of the promotion. evidence: the type its statement must be of. */
+static int check_papers(const ht_store *s, const ht_index_entry *x, const char *evidence,
+                        const ht_json **predicate)
 {
     ht_dsse promotion, statement;
     const ht_json *p, *st;
@@ -61,7 +62,7 @@ static int check_papers(const ht_store *s, const ht_index_entry *x, const ht_jso
     path = ht_arena_printf(s->a, "bundles/%s/statement.dsse.json", x->bundle_id);
     if (!path || ht_read_under(s->a, s->dir, path, HT_STORE_FILE, &text, &n, NULL))
         return HT_R_BAD_DIGEST;
-    if (ht_statement_open(s->a, text, n, &s->trust, HT_ROLE_BENCH, HT_PRED_EVIDENCE, s->now_unix,
+    if (ht_statement_open(s->a, text, n, &s->trust, HT_ROLE_BENCH, evidence, s->now_unix,
                           &statement, &st, NULL))
         return HT_R_BAD_SIGNATURE;
     const char *want = ht_json_get(*predicate, "statementSha256")->s;
@@ -173,6 +174,14 @@ static int fill_negative(const ht_store *s, const ht_index_entry *x, ht_route_en
     return 0;
 }
 
+/* Of a scheduler: the file that holds its figures is there. Both readers check everything else. */
+static bool is_schedule(const ht_store *s, const ht_index_entry *x)
+{
+    char path[128];
+    (void)snprintf(path, sizeof path, "bundles/%s/sched.json", x->bundle_id);
+    return route__exists(s->dir, path);
+}
+
 int ht_store_routes(const ht_store *s, const char *state_sha, ht_route_entry **entries, size_t *n,
                     ht_route_edge **edges, size_t *n_edges, ht_err *e)
 {
@@ -182,6 +191,7 @@ int ht_store_routes(const ht_store *s, const char *state_sha, ht_route_entry **e
         const ht_index_entry *x = &s->index.entry[i];
         const ht_json *predicate = NULL;
         ht_route_entry *t = &l.entry[l.n];
+        if (is_schedule(s, x)) continue;
         memcpy(t->scope_sha, x->scope_sha, HT_SHA256_HEX);
         memcpy(t->bundle_id, x->bundle_id, HT_SHA256_HEX);
         t->state = is_marked(s, x->bundle_id) ? HT_ST_QUARANTINED : x->state;
@@ -193,7 +203,7 @@ int ht_store_routes(const ht_store *s, const char *state_sha, ht_route_entry **e
             l.n++;
             continue;
         }
-        int why = check_papers(s, x, &predicate);
+        int why = check_papers(s, x, HT_PRED_EVIDENCE, &predicate);
         if (predicate) HT_TRY(fill(&l, x, predicate, why == HT_R_OK, t, e));
         if (why != HT_R_OK) t->checks = (uint8_t)why;
         l.n++;
@@ -202,5 +212,61 @@ int ht_store_routes(const ht_store *s, const char *state_sha, ht_route_entry **e
     *n = l.n;
     *edges = l.edge;
     *n_edges = l.n_edges;
+    return 0;
+}
+
+/* ---- schedulers ------------------------------------------------------------------------------ */
+
+/* The scope out of the promotion, if its bytes have the digest that the index names. */
+static bool sched_scope(const ht_store *s, const ht_index_entry *x, const ht_json *predicate,
+                        ht_sched_scope *out)
+{
+    const ht_json *row = find_by(ht_json_get(predicate, "entries"), "scopeSha256", x->scope_sha);
+    ht_buf b;
+    if (!row) return false;
+    ht_buf_init(&b, 1 << 16);
+    const bool good = !ht_json_write(ht_json_get(row, "scope"), HT_JSON_CANON, &b, NULL) &&
+                      digest_is(b.p, b.n, x->scope_sha) &&
+                      !ht_sched_scope_parse(s->a, b.p, b.n, out, NULL);
+    ht_buf_done(&b);
+    return good;
+}
+
+static int check_schedule(const ht_store *s, const ht_index_entry *x, const char *state_sha,
+                          ht_sched_scope *scope)
+{
+    const ht_json *predicate = NULL;
+    int64_t measured = 0;
+    bool amended = false;
+    if (ht_index_tomb(&s->index, x->bundle_id)) return HT_R_TOMBSTONED;
+    if (is_marked(s, x->bundle_id) || x->state == HT_ST_QUARANTINED) return HT_R_QUARANTINED;
+    if (x->state == HT_ST_NEGATIVE) return HT_R_NEGATIVE;
+    const int why = check_papers(s, x, HT_PRED_SCHEDULER, &predicate);
+    if (predicate && !sched_scope(s, x, predicate, scope)) return HT_R_BAD_DIGEST;
+    if (why != HT_R_OK) return why;
+    if (x->state != HT_ST_PROMOTED) return HT_R_NOT_PROMOTED;
+    (void)ht_utc_parse(ht_json_get(predicate, "measuredUtc")->s, &measured);
+    if (s->now_unix - measured > (int64_t)s->policy.max_age_days * 86400) return HT_R_EXPIRED;
+    if (!state_sha) return HT_R_OK;
+    for (size_t k = 0; k < x->n_amendments; k++) amended |= strcmp(x->amendment[k], state_sha) == 0;
+    return amended || strcmp(ht_json_get(predicate, "stateSha256")->s, state_sha) == 0 ? HT_R_OK
+                                                                                       : HT_R_STALE;
+}
+
+int ht_store_schedules(const ht_store *s, const char *state_sha, ht_sched_entry **list, size_t *n,
+                       ht_err *e)
+{
+    *n = 0;
+    *list = ht_arena_array(s->a, s->index.n_entries + 1, sizeof **list);
+    if (!*list) return HT_FAIL(e, HT_ENOMEM, "schedules: no memory");
+    for (size_t i = 0; s->has_index && i < s->index.n_entries; i++) {
+        const ht_index_entry *x = &s->index.entry[i];
+        if (!is_schedule(s, x)) continue;
+        ht_sched_entry *t = &(*list)[(*n)++];
+        memcpy(t->scope_sha, x->scope_sha, HT_SHA256_HEX);
+        memcpy(t->bundle_id, x->bundle_id, HT_SHA256_HEX);
+        t->state = x->state;
+        t->reason = (uint8_t)check_schedule(s, x, state_sha, &t->scope);
+    }
     return 0;
 }

@@ -7,6 +7,7 @@
  */
 #ifndef HT_ROUTE_STORE_H
 #define HT_ROUTE_STORE_H
+#include "evid/sched.h"
 #include "evid/verify.h"
 #include "route/index.h"
 
@@ -60,4 +61,15 @@ HT_MUST_USE int ht_store_renew(ht_store *, const ht_key *const *keys, size_t n_k
  * amendments. Edges of all sound cost maps. */
 HT_MUST_USE int ht_store_routes(const ht_store *, const char *state_sha, ht_route_entry **entries,
                                 size_t *n, ht_route_edge **edges, size_t *n_edges, ht_err *);
+
+/* Schedulers of the index, each with the first reason that keeps it out (HT_R_OK: none). Their
+ * scope is empty (model_sha NULL) where their papers could not be read. state_sha NULL: the
+ * machine's state is not judged. */
+typedef struct {
+    ht_sched_scope scope;
+    char scope_sha[HT_SHA256_HEX], bundle_id[HT_SHA256_HEX];
+    uint8_t state, reason;           /* enum ht_route_state, enum ht_reason                       */
+} ht_sched_entry;
+HT_MUST_USE int ht_store_schedules(const ht_store *, const char *state_sha, ht_sched_entry **list,
+                                   size_t *n, ht_err *);
 #endif
