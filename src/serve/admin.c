@@ -88,6 +88,12 @@ static void counters(ht_buf *b, const serve__metrics *m)
     metric(b, "serialised_passes_total", "counter",
            "Passes of prompts alone while answers waited (OVERLAP_UNMANAGED)",
            (double)m->serialised);
+    metric(b, "pass_bounds_total", "counter", "Shared passes admitted by an upper bound",
+           (double)m->bounds);
+    metric(b, "pass_bound_misses_total", "counter", "Of these, passes that took longer",
+           (double)m->bound_misses);
+    metric(b, "idle_queued_total", "counter", "Times the engine slept while a request waited",
+           (double)m->idle_queued);
     serve__write_histogram(b, "ttft_seconds", "Arrival to first token", &m->ttft);
     serve__write_histogram(b, "tpot_seconds", "Time per token after the first", &m->tpot);
     serve__write_histogram(b, "queue_seconds", "Arrival to slot", &m->queue);
@@ -154,6 +160,22 @@ static void write_sampling(ht_jw *w, const ht_sampling *p)
     ht_jw_f32(w, p->repeat_penalty);
 }
 
+static void write_schedule(const serve__server *s, ht_jw *w)
+{
+    const ht_serve_schedule *x = &s->schedule;
+    const bool overlaps = s->p.overlap || x->promoted;
+    ht_jw_obj(w);
+    ht_jw_kstr(w, "prompts", overlaps ? "overlapped" : "serialised");
+    ht_jw_kstr(w, "decision", s->p.overlap ? "forced" : x->promoted ? "promoted" : "reference");
+    ht_jw_kstr(w, "reason", s->p.overlap ? "USER" : x->promoted ? "OK" : x->reason);
+    if (x->promoted) {
+        ht_jw_kstr(w, "bundleId", x->bundle_id);
+        ht_jw_kuint(w, "max_prompt", x->max_prompt);
+    }
+    ht_jw_kuint(w, "tpot_ms", s->p.tpot_ms);
+    ht_jw_end(w, '}');
+}
+
 void serve__props(serve__server *s, serve__conn *c)
 {
     ht_buf b;
@@ -169,12 +191,7 @@ void serve__props(serve__server *s, serve__conn *c)
     ht_jw_kuint(&w, "deadline_seconds", s->p.deadline_s);
     ht_jw_kuint(&w, "max_body_mib", s->p.max_body_mib);
     ht_jw_key(&w, "scheduler");
-    ht_jw_obj(&w);
-    ht_jw_kstr(&w, "prompts", s->p.overlap ? "overlapped" : "serialised");
-    ht_jw_kstr(&w, "decision", s->p.overlap ? "forced" : "reference");
-    ht_jw_kstr(&w, "reason", s->p.overlap ? "USER" : "OVERLAP_UNMANAGED");
-    ht_jw_kuint(&w, "tpot_ms", s->p.tpot_ms);
-    ht_jw_end(&w, '}');
+    write_schedule(s, &w);
     ht_jw_key(&w, "default_generation_settings");
     ht_jw_obj(&w);
     ht_jw_kuint(&w, "max_tokens", s->p.max_new);

@@ -3,6 +3,7 @@
 #include "core/arena.h"
 #include "core/clock.h"
 #include "serve/server.h"
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -109,6 +110,31 @@ static int make_slots(serve__server *s, ht_err *err)
     return 0;
 }
 
+/* What the evidence admits, unless the user has decided. */
+static void ask_schedule(serve__server *s)
+{
+    ht_serve_schedule *x = &s->schedule;
+    (void)snprintf(x->reason, sizeof x->reason, "OVERLAP_UNMANAGED");
+    if (s->p.overlap || !s->p.schedule) return;
+    s->p.schedule(s->p.user, s->engine, x);
+    if (!x->promoted) {
+        serve__log(s, HT_SERVE_INFO, "prompts beside answers are serialised: %s", x->reason);
+        return;
+    }
+    s->p.tpot_ms = x->tpot_ms;
+    serve__log(s, HT_SERVE_INFO,
+               "prompts of up to %u tokens beside answers, %u ms a token: promoted by bundle %.16s",
+               x->max_prompt, x->tpot_ms, x->bundle_id);
+}
+
+static int open_trace(serve__server *s, ht_err *err)
+{
+    if (!s->p.record_trace) return 0;
+    s->trace = fopen(s->p.record_trace, "ae");
+    if (s->trace) return 0;
+    return HT_FAIL(err, HT_EIO, "--record-trace %.100s: %s", s->p.record_trace, strerror(errno));
+}
+
 int serve__load(serve__server *s, ht_err *err)
 {
     struct stat st;
@@ -125,6 +151,8 @@ int serve__load(serve__server *s, ht_err *err)
     HT_TRY(fingerprint(s, err));
     read_template(s);
     HT_TRY(make_slots(s, err));
+    HT_TRY(open_trace(s, err));
+    ask_schedule(s);
     ht_engine_pages(s->engine, &s->pages_total, &s->pages_free);
     if (!s->p.receipts) return 0;
     const ht_receipts_params p = {.dir = s->p.receipts, .key = s->p.receipts_key};
@@ -133,6 +161,7 @@ int serve__load(serve__server *s, ht_err *err)
 
 void serve__unload(serve__server *s)
 {
+    if (s->trace) fclose(s->trace);
     ht_receipts_close(s->receipts);
     for (size_t i = 0; i < RECEIPTS_KEPT; i++) ht_free(s->receipt[i]);
     for (uint32_t i = 0; i < s->n_slots; i++) {

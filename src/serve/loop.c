@@ -2,8 +2,9 @@
  * runs, and hands over what comes out. It alone touches the engine.
  * Prompts and answers: without a promoted scheduler scope a pass is either prompts or answers,
  * never both (R8, reason OVERLAP_UNMANAGED): while answers run, a piece of the prompts and a step
- * of the answers alternate, so that nobody waits for a whole long prompt. With overlap the piece
- * shares the answers' pass and is cut so that the pass stays within the objective. */
+ * of the answers alternate, so that nobody waits for a whole long prompt. With a promoted scope, or
+ * forced, the piece shares the answers' pass and is cut so that the upper bound of the pass stays
+ * within the objective. */
 #include "core/arena.h"
 #include "core/clock.h"
 #include "serve/server.h"
@@ -195,6 +196,7 @@ static void leave(serve__server *s, serve__job *j)
 typedef struct {
     ht_gen *gen[256];
     uint32_t n, n_prompt, n_decode, pos; /* pos: of the first prompt, where its next piece begins */
+    uint32_t longest;                    /* of the prompts, whole */
     double keys;                         /* of the answers */
 } work;
 
@@ -221,6 +223,7 @@ static void collect(const serve__server *s, int which, work *w)
             if (prompts && !w->n_prompt) w->pos = len;
             if (prompts) w->n_prompt++;
             else w->n_decode++;
+            if (prompts && best->job->n_ids > w->longest) w->longest = best->job->n_ids;
             if (!prompts) w->keys += len;
             if (which & (prompts ? 1 : 2)) w->gen[w->n++] = best->job->gen;
         }
@@ -237,8 +240,16 @@ static uint32_t piece(const serve__server *s, const work *w, bool overlap)
                              w->pos, TILE, TILE, 4 * PIECE_ROWS);
 }
 
+/* May these prompts share the answers' pass? */
+static bool may_overlap(const serve__server *s, const work *w)
+{
+    return s->p.overlap || (s->schedule.promoted && w->longest <= s->schedule.max_prompt);
+}
+
 static void count(serve__server *s, const ht_step_info *info, bool overlap, bool serialised)
 {
+    const double rows = info->prompt_rows + info->decode_rows;
+    const double bound = serve__cost_bound(&s->cost, rows, (double)info->keys);
     pthread_mutex_lock(&s->mu);
     serve__metrics *m = &s->m;
     ht_engine_pages(s->engine, &s->pages_total, &s->pages_free);
@@ -248,9 +259,11 @@ static void count(serve__server *s, const ht_step_info *info, bool overlap, bool
     m->decode_rows += info->decode_rows;
     m->overlap_passes += overlap && info->prompt_rows && info->decode_rows;
     m->serialised += serialised && info->prompt_rows;
-    if (info->passes == 1)
-        serve__cost_add(&s->cost, info->prompt_rows + info->decode_rows, (double)info->keys,
-                        (double)info->ns);
+    if (overlap && info->passes == 1 && info->prompt_rows && info->decode_rows && bound > 0) {
+        m->bounds++;
+        m->bound_misses += (double)info->ns > bound;
+    }
+    if (info->passes == 1) serve__cost_add(&s->cost, rows, (double)info->keys, (double)info->ns);
     pthread_mutex_unlock(&s->mu);
 }
 
@@ -261,7 +274,7 @@ static void step(serve__server *s)
     ht_err err = {0};
     s->step_n++;
     collect(s, 3, &w);
-    const bool both = w.n_prompt && w.n_decode, overlap = both && s->p.overlap;
+    const bool both = w.n_prompt && w.n_decode, overlap = both && may_overlap(s, &w);
     const uint32_t rows = piece(s, &w, overlap);
     if (both && !overlap) {
         s->step_n++;
@@ -372,7 +385,10 @@ static bool round_of(serve__server *s)
     serve__req *dropped = serve__sweep(s, ht_now_ns(), &next);
     for (serve__job *j; n < 256 && (j = admit(s));) fresh[n++] = j;
     if (s->phase == PHASE_DRAINING && s->drain_until_ns < next) next = s->drain_until_ns;
-    if (!over && !dropped && !n && !s->n_running && !s->unsaved) doze(s, next);
+    if (!over && !dropped && !n && !s->n_running && !s->unsaved) {
+        s->m.idle_queued += serve__next(s) != NULL;
+        doze(s, next);
+    }
     const bool busy = s->n_running > 0;
     pthread_mutex_unlock(&s->mu);
     while (dropped) {

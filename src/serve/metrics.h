@@ -14,6 +14,8 @@ typedef struct {
     uint64_t answers[METRIC_STATUS]; /* HTTP answers by first digit of the status */
     uint64_t prompt_tokens, cached_tokens, output_tokens, drafted, accepted_drafts;
     uint64_t passes, busy_ns, prompt_rows, decode_rows, overlap_passes, serialised;
+    uint64_t bounds, bound_misses; /* shared passes admitted by an upper bound; that took longer */
+    uint64_t idle_queued;          /* times the engine slept while a request waited */
     serve__histogram ttft, tpot, queue, total;
 } serve__metrics;
 /* Seconds into a histogram whose buckets go from 1 ms to 5 minutes. */

@@ -30,6 +30,19 @@ static void on_gone(void *arg)
     pthread_mutex_unlock(&s->mu);
 }
 
+/* When a request came and how long it is, without a word of it: what `hetero qualify scheduler`
+ * takes as a recorded trace. Lock held. */
+static void note_arrival(serve__server *s, const serve__req *r)
+{
+    if (!s->trace) return;
+    if (!s->trace_from_ns) s->trace_from_ns = r->arrived_ns;
+    /* Arrivals are noted in the order in which they are queued. */
+    const uint64_t at = r->arrived_ns > s->trace_from_ns ? r->arrived_ns - s->trace_from_ns : 0;
+    fprintf(s->trace, "{\"atNs\":%llu,\"maxNew\":%u,\"nPrompt\":%u}\n", (unsigned long long)at,
+            r->max_new ? r->max_new : s->ctx, r->job[0].n_ids);
+    (void)fflush(s->trace);
+}
+
 bool serve__submit(serve__req *r, serve__fail *f)
 {
     serve__server *s = r->s;
@@ -57,6 +70,7 @@ bool serve__submit(serve__req *r, serve__fail *f)
         s->last = &r->next;
         s->n_queued++;
         s->m.accepted++;
+        note_arrival(s, r);
     }
     pthread_mutex_unlock(&s->mu);
     if (!ok) return false;

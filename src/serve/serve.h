@@ -4,6 +4,15 @@
 #include "hetero.h"
 #include <stdbool.h>
 
+/* What a promoted scheduler scope (evidence.md 6) lets this server do. */
+typedef struct {
+    bool promoted;
+    char reason[48];              /* why not: "OVERLAP_UNMANAGED", "OTHER_MODEL", "STALE", ... */
+    char bundle_id[65];           /* "": none */
+    uint32_t max_prompt;          /* longest prompt that may share a pass with answers */
+    uint32_t tpot_ms;             /* the objective it was measured for */
+} ht_serve_schedule;
+
 enum { HT_SERVE_ERROR, HT_SERVE_WARN, HT_SERVE_INFO, HT_SERVE_DEBUG };
 typedef struct {
     ht_engine_params engine;      /* max_sessions is set from slots */
@@ -29,6 +38,10 @@ typedef struct {
     uint32_t drain_s;             /* for running requests after SIGTERM */
     uint32_t tpot_ms;             /* objective: time per token of running answers; 0: none */
     bool overlap;                 /* prompts beside running answers within tpot_ms (forced) */
+    /* Asked once the engine is open, on the engine thread: what does the evidence admit? NULL, or
+     * an answer that is not promoted: prompts are serialised. */
+    void (*schedule)(void *user, ht_engine *, ht_serve_schedule *);
+    const char *record_trace;     /* file that arrivals are appended to; NULL: none */
     uint32_t max_body_mib, max_conns, idle_s;
     const char *receipts, *receipts_key; /* folder of the receipt log, and its key; or NULL */
     bool slots_route, metrics_route;

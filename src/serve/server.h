@@ -14,6 +14,7 @@
 #include "serve/serve.h"
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 
 typedef struct serve__server serve__server;
 typedef struct serve__req serve__req;
@@ -177,6 +178,7 @@ struct serve__server {
     const char *reason_open, *reason_close;
     int64_t created;
     uint32_t ctx;
+    ht_serve_schedule schedule;
     uint64_t model_bytes;
     char digest[65];               /* stands for the model where a protocol wants one */
 
@@ -184,6 +186,8 @@ struct serve__server {
     char (*key)[160];              /* [n_keys] the secrets; client[i] belongs to key[i] */
     serve__req *first, **last; uint32_t n_queued;
     uint64_t next_seq;
+    FILE *trace;                   /* of arrivals, or NULL */
+    uint64_t trace_from_ns;        /* its first */
     serve__slot *slot; uint32_t n_slots, n_running;
     uint32_t pages_total, pages_free; /* as of the last step */
     uint64_t step_n;               /* engine thread: number of the step; whose turn it is */

@@ -76,3 +76,28 @@ T_CASE(metrics, histogram_text)
     T_TRUE(strstr(b.p, "hetero_x_seconds_count 3\n"));
     ht_buf_done(&b);
 }
+
+/* A noisy machine: the bound is exceeded about as often as it says, also after it has become
+ * noisier, and pieces are cut by the bound. */
+T_CASE(cost, bound_is_exceeded_seldom)
+{
+    serve__cost c;
+    uint64_t seed = 7;
+    serve__cost_init(&c);
+    T_CHECK(serve__cost_bound(&c, 10, 100) == 0, "nothing is known yet");
+    for (int noise = 10; noise <= 80; noise += 70) {
+        int misses = 0;
+        for (int i = 0; i < 4000; i++) {
+            const double rows = 1 + (double)(t_rand(&seed) % 300);
+            const double keys = rows * (double)(t_rand(&seed) % 4000);
+            const double f = 1 + noise / 100.0 * (double)(t_rand(&seed) % 1000) / 1000;
+            const double bound = serve__cost_bound(&c, rows, keys);
+            if (i >= 1000) misses += truth(rows, keys) * f > bound;
+            serve__cost_add(&c, rows, keys, truth(rows, keys) * f);
+        }
+        T_CHECK(misses > 3 && misses < 120, "noise %d: %d of 3000 above", noise, misses);
+    }
+    const uint32_t rows = serve__cost_chunk(&c, 50e6, 4, 4000, 1000, 16, 16, 4096);
+    const double at = serve__cost_bound(&c, 4 + rows, 4000 + rows * 1000.0);
+    T_CHECK(rows > 16 && at <= 50e6, "%u rows: bound %g ms", rows, at * 1e-6);
+}
