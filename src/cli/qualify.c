@@ -1,6 +1,7 @@
 /* qualify.c - hetero qualify: a sealed paired experiment on this machine, written as a bundle
  * and judged by the policy (docs/harness.md); with --reference the check of the reference engine
  * instead. */
+#include "cli/sched.h"
 #include "cli/seconds.h"
 #include "cli/store.h"
 #include "cli/subject.h"
@@ -32,7 +33,7 @@ typedef struct {
     size_t n_policy;
     ht_cell cell[CELLS_MAX];
     size_t n_cells;
-    char class_sha[HT_SHA256_HEX], instance[HT_INSTANCE], os[64];
+    cli__machine machine;
     ht_gpus gpus;
     cli__seconds ticker;
     bool ticked;
@@ -135,9 +136,9 @@ static void fill_scope(work *w, const ht_json *receipt, ht_scope *s)
     s->tmpl_sha = w->subject.tmpl_sha;
     s->binary_sha = w->subject.binary_sha;
     s->assets_sha = w->subject.assets_sha;
-    s->class_sha = w->class_sha;
-    s->instance = w->instance;
-    s->os = w->os;
+    s->class_sha = w->machine.class_sha;
+    s->instance = w->machine.instance;
+    s->os = w->machine.os;
 }
 
 static int by_id(const ht_cell *x, const ht_cell *y)
@@ -173,27 +174,6 @@ static int make_cells(work *w, const ht_json *ref, const ht_json *cand, ht_err *
         p += n + (p[n] == ',');
     }
     return w->n_cells ? 0 : HT_FAIL(e, HT_EARG, "no bucket given");
-}
-
-/* ---- the machine ---- */
-
-static int open_machine(work *w, ht_err *e)
-{
-    char path[CLI_PATH];
-    uint8_t secret[HT_SECRET];
-    ht_json *doc;
-    ht_err unreadable = {0};
-    ht_gpus_read(&w->gpus);
-    const ht_machine_source here = {.root = "", .gpus = &w->gpus};
-    HT_TRY(ht_machine_read(w->arena, &here, &doc, e));
-    int rc = ht_machine_sha256(doc, HT_MP_REJECT, w->class_sha, &unreadable);
-    if (rc && rc != HT_EGATE) return HT_FAIL(e, rc, "%s", unreadable.msg);
-    if (rc) cli__say(w->c, CLI_WARN, "warning: %s", unreadable.msg);
-    snprintf(w->os, sizeof w->os, "linux-%s",
-             ht_machine_leaf_text(w->arena, ht_json_path(doc, "reject.osMajor")));
-    HT_TRY(cli__state_path("instance.secret", path, e));
-    HT_TRY(ht_machine_secret(path, secret, e));
-    return ht_machine_instance(&here, secret, w->instance, e);
 }
 
 /* The bundle of --selection: its id, which is the digest of its inputs, and its prompts. */
@@ -318,7 +298,8 @@ static int open_arms(work *w, ht_err *e)
     HT_TRY(probe(w, w->ref, &ref, e));
     HT_TRY(probe(w, w->cand, &cand, e));
     HT_TRY(cli__subject_make(w->arena, w->ref, &w->subject, e));
-    HT_TRY(open_machine(w, e));
+    ht_gpus_read(&w->gpus);
+    HT_TRY(cli__machine_read(w->c, w->arena, &w->gpus, &w->machine, e));
     HT_TRY(make_cells(w, ref, cand, e));
     for (size_t i = 0; i < w->n_cells; i++)
         if (w->cell[i].scope.max_tokens + 16 > w->ctx)
@@ -491,6 +472,8 @@ int cli__qualify(cli__ctx *c, ht_err *e)
     ht_engine *engine;
     char *json = NULL;
     ht_err none;
+    const char *what = ht_opts_arg(c->o, 0);
+    if (what && strcmp(what, "scheduler") == 0) return cli__qualify_scheduler(c, e);
     if (!ht_opt_on(c->o, HT_OPT_REFERENCE)) return qualify_route(c, e);
     HT_TRY(cli__model(c, true, e));
     HT_TRY(cli__engine_open(c, 0, &engine, e));

@@ -2,6 +2,28 @@
 #include "cli/store.h"
 #include <string.h>
 
+static int list_schedules(const ht_store *s, ht_jw *w, ht_err *e)
+{
+    ht_sched_entry *x;
+    size_t n;
+    HT_TRY(ht_store_schedules(s, NULL, &x, &n, e));
+    ht_jw_key(w, "schedulers");
+    ht_jw_arr(w);
+    for (size_t i = 0; i < n; i++) {
+        ht_jw_obj(w);
+        ht_jw_kstr(w, "state", ht_state_name(x[i].state));
+        ht_jw_kstr(w, "check", ht_reason_name(x[i].reason));
+        ht_jw_kuint(w, "slots", x[i].scope.slots);
+        ht_jw_kuint(w, "maxPrompt", x[i].scope.max_prompt);
+        ht_jw_kuint(w, "tpotMs", x[i].scope.tpot_ms);
+        ht_jw_kstr(w, "scopeSha256", x[i].scope_sha);
+        ht_jw_kstr(w, "bundleId", x[i].bundle_id);
+        ht_jw_end(w, '}');
+    }
+    ht_jw_end(w, ']');
+    return 0;
+}
+
 /* The index in force and what the planner would see of it. */
 static int list_routes(cli__ctx *c, const ht_store *s, ht_err *e)
 {
@@ -35,6 +57,7 @@ static int list_routes(cli__ctx *c, const ht_store *s, ht_err *e)
         ht_jw_end(&w, '}');
     }
     ht_jw_end(&w, ']');
+    int rc = list_schedules(s, &w, e);
     ht_jw_key(&w, "tombstones");
     ht_jw_arr(&w);
     for (size_t i = 0; i < s->index.n_tombs; i++) {
@@ -46,7 +69,7 @@ static int list_routes(cli__ctx *c, const ht_store *s, ht_err *e)
     }
     ht_jw_end(&w, ']');
     ht_jw_end(&w, '}');
-    int rc = ht_buf_ok(&b, "routes", e);
+    if (rc == 0) rc = ht_buf_ok(&b, "routes", e);
     if (rc == 0) rc = cli__out_doc(c, b.p, e);
     ht_buf_done(&b);
     return rc;

@@ -1,6 +1,7 @@
 /* serve.c - hetero serve: options into the server's parameters, its log onto standard error. */
 #include "serve/serve.h"
 #include "cli/cli.h"
+#include "cli/sched.h"
 #include "core/arena.h"
 #include "core/clock.h"
 #include <stdio.h>
@@ -50,6 +51,8 @@ static void schedule(const ht_opts *o, ht_serve_params *p)
     p->drain_s = (uint32_t)ht_opt_int(o, HT_OPT_DRAIN);
     p->tpot_ms = (uint32_t)ht_opt_int(o, HT_OPT_TPOT);
     p->overlap = ht_opt_on(o, HT_OPT_OVERLAP);
+    p->schedule = cli__schedule;
+    p->record_trace = ht_opt_str(o, HT_OPT_RECORD_TRACE);
     p->lookup = ht_opt_on(o, HT_OPT_LOOKUP) && !ht_opt_on(o, HT_OPT_NO_LOOKUP);
     p->draft_model = ht_opt_str(o, HT_OPT_MODEL_DRAFT);
     const int64_t n = ht_opt_int(o, HT_OPT_PREDICT);

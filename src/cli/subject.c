@@ -171,6 +171,27 @@ int cli__bench_key(cli__ctx *c, ht_key **key, ht_err *e)
     return ht_key_save(*key, path, e);
 }
 
+int cli__machine_read(cli__ctx *c, ht_arena *a, const ht_gpus *gpus, cli__machine *m, ht_err *e)
+{
+    char path[CLI_PATH];
+    uint8_t secret[HT_SECRET];
+    ht_json *doc;
+    ht_err unreadable = {0};
+    const ht_machine_source here = {.root = "", .gpus = gpus};
+    HT_TRY(ht_machine_read(a, &here, &doc, e));
+    for (int part = HT_MP_REJECT; part <= HT_MP_STALE; part++) {
+        char *sha = part == HT_MP_REJECT ? m->class_sha : m->state_sha;
+        const int rc = ht_machine_sha256(doc, (enum ht_machine_part)part, sha, &unreadable);
+        if (rc && rc != HT_EGATE) return HT_FAIL(e, rc, "%s", unreadable.msg);
+        if (rc) cli__say(c, CLI_WARN, "warning: %s", unreadable.msg);
+    }
+    snprintf(m->os, sizeof m->os, "linux-%s",
+             ht_machine_leaf_text(a, ht_json_path(doc, "reject.osMajor")));
+    HT_TRY(cli__state_path("instance.secret", path, e));
+    HT_TRY(ht_machine_secret(path, secret, e));
+    return ht_machine_instance(&here, secret, m->instance, e);
+}
+
 int cli__run_dir(const char *parent, char dir[CLI_PATH], ht_err *e)
 {
     if (mkdir(parent, 0777) != 0 && errno != EEXIST)

@@ -3,6 +3,7 @@
 #define HT_CLI_SUBJECT_H
 #include "cli/cli.h"
 #include "evid/bundle.h"
+#include "evid/env.h"
 
 enum { CLI_SUBJECT_FILES = 16 };
 typedef struct {
@@ -14,6 +15,13 @@ typedef struct {
 /* Of an engine as the library accounts for it (ht_engine_subject), and of this program's build;
  * every byte is hashed. Documents live in the arena. */
 HT_MUST_USE int cli__subject_make(ht_arena *, ht_engine *, cli__subject *, ht_err *);
+/* The machine at hand: class, state, which of several equal ones, system. */
+typedef struct {
+    char class_sha[HT_SHA256_HEX], state_sha[HT_SHA256_HEX], instance[HT_INSTANCE], os[64];
+} cli__machine;
+/* gpus: as just read. A leaf that cannot be read is a warning: it matches nothing. */
+HT_MUST_USE int cli__machine_read(cli__ctx *, ht_arena *, const ht_gpus *, cli__machine *,
+                                  ht_err *);
 /* A file of this installation's state: $XDG_STATE_HOME/hetero/NAME; makes the folder. */
 HT_MUST_USE int cli__state_path(const char *name, char out[CLI_PATH], ht_err *);
 /* The key of --key, or bench.pem of the state, which is made when it is not there. */

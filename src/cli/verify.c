@@ -3,6 +3,7 @@
 #include "core/clock.h"
 #include "core/map.h"
 #include "evid/compare.h"
+#include "evid/sched.h"
 #include <string.h>
 
 /* The trust root of --trust, or of the store. */
@@ -85,6 +86,32 @@ static int verify_comparison(cli__ctx *c, ht_arena *a, const ht_trust *t, ht_err
     return rc;
 }
 
+/* Evidence about a scheduler. */
+static int verify_schedule(cli__ctx *c, ht_arena *a, const ht_trust *t, ht_err *e)
+{
+    ht_scheduled *x = ht_arena_alloc(a, sizeof *x);
+    ht_buf b;
+    ht_jw w;
+    if (!x) return HT_FAIL(e, HT_ENOMEM, "verify: no memory");
+    HT_TRY(ht_schedule_verify(a, ht_opts_arg(c->o, 0), t, ht_now_unix(), x, e));
+    ht_buf_init(&b, 0);
+    ht_jw_init(&w, &b, 0);
+    ht_jw_obj(&w);
+    ht_jw_kbool(&w, "ok", true);
+    ht_jw_kstr(&w, "bundleId", x->id);
+    ht_jw_kstr(&w, "class", ht_class_names[x->verdict.cls]);
+    ht_jw_key(&w, "gates");
+    ht_jw_json(&w, ht_json_get(x->analysis, "gates"));
+    ht_jw_kbool(&w, "hardwareEvidence", x->verdict.hardware_evidence);
+    ht_jw_kbool(&w, "productionEligible", x->verdict.production_eligible);
+    ht_jw_kstr(&w, "signedBy", x->bench_key);
+    ht_jw_end(&w, '}');
+    int rc = ht_buf_ok(&b, "verification", e);
+    if (rc == 0) rc = cli__out_doc(c, b.p, e);
+    ht_buf_done(&b);
+    return rc;
+}
+
 int cli__verify(cli__ctx *c, ht_err *e)
 {
     ht_arena *a;
@@ -94,6 +121,8 @@ int cli__verify(cli__ctx *c, ht_err *e)
     int rc = read_trust(c, a, &t, e);
     if (rc == 0 && ht_is_comparison(ht_opts_arg(c->o, 0))) {
         rc = verify_comparison(c, a, &t, e);
+    } else if (rc == 0 && ht_is_schedule(ht_opts_arg(c->o, 0))) {
+        rc = verify_schedule(c, a, &t, e);
     } else if (rc == 0) {
         rc = ht_bundle_verify(a, ht_opts_arg(c->o, 0), &t, ht_now_unix(), &v, e);
         if (rc == 0) rc = report(c, &v, e);

@@ -147,9 +147,11 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "its "
         "prompts may come again"),
     [HT_OPT_PAIRS] = INT(INPUT, 0, C(QUALIFY), "--pairs", "0", 0, 40,
-        "pairs of slots, a multiple of 4 (default: what the policy asks for)"),
+        "pairs of slots, a multiple of 4 (default: what the policy asks for); scheduler: how often "
+        "each scenario is run, 1 to 4"),
     [HT_OPT_REQUESTS] = INT(INPUT, 0, C(QUALIFY), "--requests", "1", 1, 1000,
-        "requests of each bucket in a slot; tails need about a hundred over all pairs"),
+        "requests of each bucket in a slot; tails need about a hundred over all pairs (scheduler: "
+        "of each run, 24 when none are named)"),
     [HT_OPT_KEY] = LIST(INPUT, C(QUALIFY) | C(COMPARE) | C_SIGN, "--key", "FILE",
         "private key to sign with; may be given several times (qualify: the bench key that signs "
         "the "
@@ -334,9 +336,10 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "web origin whose pages may read answers; * for all; may be given several times"),
     [HT_OPT_ALIAS] = LIST(SERVE, C(SERVE), "-a --alias", "NAME",
         "further name of the model; * accepts any name; may be given several times"),
-    [HT_OPT_PARALLEL] = INT(SERVE, 1, C(SERVE), "-np --parallel --slots", "4", 1, 64,
+    [HT_OPT_PARALLEL] = INT(SERVE, 1, C(SERVE) | C(QUALIFY), "-np --parallel --slots", "4", 1, 64,
         "answers at once, each with the whole of --ctx"),
-    [HT_OPT_KV_POSITIONS] = INT(SERVE, 1, C(SERVE), "--kv-positions", "0", 0, 4294967295.0,
+    [HT_OPT_KV_POSITIONS] = INT(SERVE, 1, C(SERVE) | C(QUALIFY), "--kv-positions", "0", 0,
+        4294967295.0,
         "positions that all answers hold together; an answer starts when its upper bound fits (0: "
         "--parallel times --ctx)"),
     [HT_OPT_CACHE_RAM] = INT(SERVE, 1, C(SERVE), "--cache-ram", "256", 0, 1e6,
@@ -349,11 +352,20 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "seconds that a request may take in all; its answer ends there (0: no limit)"),
     [HT_OPT_DRAIN] = INT(SERVE, 1, C(SERVE), "--drain-timeout", "30", 0, 86400,
         "seconds that running answers have after the first SIGTERM"),
-    [HT_OPT_TPOT] = INT(SERVE, 1, C(SERVE), "--tpot-ms", "0", 0, 100000,
+    [HT_OPT_TPOT] = INT(SERVE, 1, C(SERVE) | C(QUALIFY), "--tpot-ms", "0", 0, 100000,
         "objective for the time per token of running answers: pieces of prompts are cut to it"),
     [HT_OPT_OVERLAP] = FLAG(SERVE, 1, C(SERVE), "--overlap",
         "run pieces of prompts in the passes of running answers, within --tpot-ms, without "
         "evidence that it pays here"),
+    [HT_OPT_NO_OVERLAP] = FLAG(SERVE, 1, C(SERVE), "--no-overlap",
+        "never run prompts in the passes of running answers, whatever evidence admits"),
+    [HT_OPT_RECORD_TRACE] = STR(SERVE, 1, C(SERVE), "--record-trace", "FILE", NULL,
+        "append when each request came and how long it is, without its text: a trace for hetero "
+        "qualify scheduler"),
+    [HT_OPT_TRACE] = STR(SERVE, 0, C(QUALIFY), "--trace", "FILE", NULL,
+        "scheduler: the recorded trace; its times are stretched to each rate"),
+    [HT_OPT_TTFT] = INT(SERVE, 0, C(QUALIFY), "--ttft-ms", "10000", 1, 10000000,
+        "scheduler: objective for the time to the first token"),
     [HT_OPT_MAX_BODY] = INT(SERVE, 1, C(SERVE), "--max-body", "32", 1, 2047,
         "MiB of a request's body"),
     [HT_OPT_MAX_CONNECTIONS] = INT(SERVE, 1, C(SERVE), "--max-connections", "10240", 1, 1000000,
@@ -489,8 +501,8 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
         "Lists processor, instruction sets, threads and the reason for their number, control-group "
         "limits, memory, and the engines of this build. Every finding names a next step.",
         EXAMPLES("hetero doctor", "hetero doctor --require-device cpu --json"), 0, 0},
-    [HT_CMD_QUALIFY] = {"qualify", "(BUCKET,... [MODEL] --candidate KEY=VALUE,... | --reference "
-        "[MODEL])",
+    [HT_CMD_QUALIFY] = {"qualify", "(BUCKET,... [MODEL] --candidate KEY=VALUE,... | scheduler "
+        "[MODEL] --tpot-ms N --trace FILE | --reference [MODEL])",
         "measure a candidate against the reference and write a bundle",
         "A sealed paired experiment: after a null run of the reference against itself, blocks ABBA "
         "and "
@@ -505,8 +517,12 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
         "status "
         "6 unless the verdict is QUALIFIED.\n\n"
         "--reference compares the engine in force with the scalar oracle on the given model, and "
-        "with itself under other chunkings. It is about correctness only and times nothing.",
+        "with itself under other chunkings. It is about correctness only and times nothing.\n\n"
+        "scheduler measures prompts beside running answers against prompts that wait: Poisson "
+        "arrivals, bursts and a recorded trace, each at three rates, one above saturation, the "
+        "same arrivals for both; every run is a fresh hetero serve.",
         EXAMPLES("hetero qualify --reference",
+        "hetero qualify scheduler model.gguf -c 4096 --tpot-ms 80 --trace monday.jsonl -o evidence",
         "hetero qualify d512,p512 model.gguf --candidate act=q8 -f quality-400.jsonl -o evidence"),
         0, 2},
     [HT_CMD_QUALITY] = {"quality", "[MODEL] --candidate KEY=VALUE,... -f FILE [--text FILE]",
