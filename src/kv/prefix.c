@@ -5,6 +5,7 @@
 #include "core/hash.h"
 #include "kv/pagefile.h"
 #include "kv/priv.h"
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -274,6 +275,18 @@ static int count_folder(ht_prefix *x, ht_err *e)
     return 0;
 }
 
+/* A budget below one file would never be met: nothing kept, and asked for again for ever. */
+static int budget_holds_a_page(const ht_prefix *x, ht_err *e)
+{
+    const uint64_t need = HT_PAGEFILE_HEAD + x->page_bytes[0] + x->page_bytes[1];
+    if (!x->p.dir_bytes || need <= x->p.dir_bytes) return 0;
+    return HT_FAIL(e, HT_EARG,
+                   "a prefix folder of %" PRIu64
+                   " bytes does not hold one page, which takes %" PRIu64
+                   " here; give it --prefix-cache-size %" PRIu64 " MiB or more",
+                   x->p.dir_bytes, need, (need >> 20) + 1);
+}
+
 int ht_prefix_new(ht_prefix **out, ht_pool *pool, const ht_prefix_params *p, ht_err *e)
 {
     *out = NULL;
@@ -281,7 +294,8 @@ int ht_prefix_new(ht_prefix **out, ht_pool *pool, const ht_prefix_params *p, ht_
     if (ht_kv_any_packed(kv))
         return HT_FAIL(e, HT_EUNSUPPORTED,
                        "a prefix cache keeps pages of F16 and F32 caches only: of packed types the "
-                       "newest pages are needed in two forms; use -ctk f16 -ctv f16");
+                       "newest pages are needed in two forms; use -ctk f16 -ctv f16, or no prefix "
+                       "cache (serve: --cache-ram 0)");
     if (p->max_pages == NONE)
         return HT_FAIL(e, HT_EARG, "an index of %u prefix pages is too large", p->max_pages);
     ht_prefix *x = ht_mem_alloc(sizeof *x);
@@ -292,6 +306,7 @@ int ht_prefix_new(ht_prefix **out, ht_pool *pool, const ht_prefix_params *p, ht_
         for (int v = 0; v < 2; v++) x->page_bytes[kv->layer_class[i]] += kv->page_bytes[i][v];
     int rc = ht_arena_new(&x->arena, 0, e);
     if (!rc) rc = make_tables(x, e);
+    if (!rc && p->dir) rc = budget_holds_a_page(x, e);
     if (!rc && p->dir) rc = count_folder(x, e);
     if (rc) {
         ht_prefix_free(x);
@@ -508,7 +523,6 @@ static int save_one(ht_prefix *x, uint32_t i, ht_err *e)
         to += f.bytes[c];
     }
     const uint64_t bytes = HT_PAGEFILE_HEAD + f.bytes[0] + f.bytes[1];
-    if (x->p.dir_bytes && bytes > x->p.dir_bytes) return 0; /* never fits */
     HT_TRY(make_room(x, bytes, e));
     HT_TRY(ht_pagefile_write(x->p.dir, &f, x->buf, e));
     x->dir_held += bytes;

@@ -410,6 +410,21 @@ T_CASE(prefix, folder_budget_and_leftovers)
     T_EQ_INT(gone, 2);
 }
 
+/* Such a budget was taken: a server then asked for ever whether the page fits by now. */
+T_CASE(prefix, a_budget_below_one_page_is_refused)
+{
+    const uint64_t page = HT_PAGEFILE_HEAD + (uint64_t)2 * 2 * HT_PAGE * HEADS * DIM * 4;
+    ht_pool *pool = new_pool(4, 4);
+    ht_prefix *x;
+    ht_err e = {0};
+    ht_prefix_params p = {.max_pages = 4, .dir = t_tmp(), .dir_bytes = page - 1, .what = "toy"};
+    T_ERR(ht_prefix_new(&x, pool, &p, &e), HT_EARG, e, "does not hold one page");
+    p.dir_bytes = page;
+    T_OK(ht_prefix_new(&x, pool, &p, &e), e);
+    ht_prefix_free(x);
+    ht_pool_free(pool);
+}
+
 T_CASE(prefix, a_folder_that_cannot_be_written)
 {
     char dir[64];
