@@ -200,6 +200,9 @@ HT_MUST_USE int ht_engine_qualify_reference(ht_engine *, ht_progress_fn progress
  * {"files":[{"bytes","path","sha256"}],"schema"} (mapped libraries),"assetsSha256","binarySha256",
  * "files":[...] (the model's),"modelPackSha256","templateSha256","tokenizerSha256"}. */
 HT_MUST_USE int ht_engine_subject(ht_engine *, char **json, ht_err *);
+/* The digest of the model's bytes becomes known: from an earlier time, or by reading each of them.
+ * From then on ht_engine_info's model.sha256 and every receipt carry it. */
+HT_MUST_USE int ht_engine_identify(ht_engine *, ht_err *);
 /* What the planner would decide for a request of n_prompt tokens and at most n_new new ones:
  * {"store","policy","referenceQualified","guard","phases":[{"phase","decision","reason","backend",
  * "costNs","refCostNs",...}],"considered":[{"scopeSha256","rejected",...}],"edges":[...]}. Nothing

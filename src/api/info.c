@@ -1,5 +1,6 @@
 /* info.c - what is loaded and where (ht_engine_info), and which engines this build has
  * (ht_engines_describe). */
+#include "api/subject.h"
 #include "api/whole.h"
 #include "core/cpu.h"
 #include <string.h>
@@ -26,6 +27,7 @@ static void write_model(ht_jw *w, const ht_engine *e)
     ht_hex(e->model->sha256, HT_SHA256_BYTES, hex);
     ht_jw_kstr(w, "shapeSha256", hex);
     if (e->pack_sha[0]) ht_jw_kstr(w, "packSha256", e->pack_sha);
+    if (e->subject) ht_jw_kstr(w, "sha256", e->subject->model);
     ht_jw_kstr(w, "contract", e->contract);
     ht_jw_kuint(w, "projections", e->n_proj);
     ht_jw_kuint(w, "quantised", e->n_quantised);

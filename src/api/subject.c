@@ -285,6 +285,13 @@ int api__machine_read(api__machine *m, ht_err *err)
     return rc;
 }
 
+int ht_engine_identify(ht_engine *e, ht_err *err)
+{
+    const api__subject *s;
+    if (!e) return HT_FAIL(err, HT_EARG, "ht_engine_identify: an engine must be given");
+    return api__subject_get(e, false, &s, err);
+}
+
 /* ---- for bundles ----------------------------------------------------------------------------- */
 
 int ht_engine_subject(ht_engine *e, char **json, ht_err *err)

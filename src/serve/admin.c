@@ -212,6 +212,8 @@ void serve__props(serve__server *s, serve__conn *c)
                                   : "none");
     ht_jw_key(&w, "engine");
     ht_jw_raw(&w, s->info, strlen(s->info));
+    ht_jw_key(&w, "routes");
+    serve__list_routes(&w);
     ht_jw_key(&w, "plan");
     ht_jw_raw(&w, s->explain, strlen(s->explain));
     ht_jw_end(&w, '}');

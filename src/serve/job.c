@@ -552,7 +552,7 @@ void serve__write_hetero(ht_jw *w, const serve__req *r)
     ht_jw_end(w, ']');
     ht_jw_key(w, "seeds");
     ht_jw_arr(w);
-    for (uint32_t i = 0; i < r->n_jobs; i++) ht_jw_uint(w, r->job[i].sampling.seed);
+    for (uint32_t i = 0; i < r->n_jobs; i++) ht_jw_int(w, (int64_t)r->job[i].sampling.seed);
     ht_jw_end(w, ']');
     if (r->hash_logits) {
         ht_jw_key(w, "logits_sha256");

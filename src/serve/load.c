@@ -42,30 +42,37 @@ static void name_model(serve__server *s, const char *path)
         s->model_id[n - 15] = 0;
 }
 
-/* Build, model, contract and cover in one line: equal lines promise equal bits. */
+static void digits_of(const ht_json *v, char out[9])
+{
+    (void)snprintf(out, 9, "%.8s", v && v->type == HT_JSTR ? v->s : "none");
+}
+
+/* What the bits of an answer depend on in one line: build, model, contract, arithmetic, types of the
+ * cache, and the covers of both phases. Equal lines promise equal bits. */
 static int fingerprint(serve__server *s, ht_err *err)
 {
     ht_arena *a = NULL;
     ht_json *info = NULL, *plan = NULL;
+    const char *model = "", *contract = "", *act = "", *k = "", *v = "";
+    char version[16] = "", commit[24] = "", cover[2][9];
     HT_TRY(ht_arena_new(&a, 0, err));
     int rc = ht_json_parse(a, s->info, strlen(s->info), 0, "engine info", &info, err);
     if (!rc) rc = ht_json_parse(a, s->explain, strlen(s->explain), 0, "plan", &plan, err);
+    if (!rc) rc = ht_json_str(ht_json_get(info, "model"), "sha256", "", &model, err);
+    if (!rc) rc = ht_json_str(ht_json_get(info, "model"), "contract", "", &contract, err);
+    if (!rc) rc = ht_json_str(info, "act", "", &act, err);
+    if (!rc) rc = ht_json_str(ht_json_get(info, "kv"), "k", "", &k, err);
+    if (!rc) rc = ht_json_str(ht_json_get(info, "kv"), "v", "", &v, err);
     if (!rc) {
         const ht_json *phases = ht_json_get(plan, "phases");
-        const char *cover = "", *model = "", *contract = "", *act = "", *pack = NULL;
-        const ht_json *last = phases && phases->n ? &phases->at[phases->n - 1] : NULL;
-        const ht_json *c = last ? ht_json_path(last, "cover.sha256") : NULL;
-        if (c && c->type == HT_JSTR) cover = c->s;
-        rc = ht_json_str(ht_json_get(info, "model"), "shapeSha256", "", &model, err);
-        if (!rc) rc = ht_json_str(ht_json_get(info, "model"), "contract", "", &contract, err);
-        if (!rc) rc = ht_json_str(info, "act", "", &act, err);
-        const ht_json *p = ht_json_path(info, "model.packSha256");
-        if (p && p->type == HT_JSTR) pack = p->s;
-        (void)snprintf(s->digest, sizeof s->digest, "%s", pack ? pack : model);
-        char version[16] = "", commit[24] = "";
+        for (size_t i = 0; i < 2; i++)
+            digits_of(phases && i < phases->n ? ht_json_path(&phases->at[i], "cover.sha256") : NULL,
+                      cover[i]);
+        (void)snprintf(s->digest, sizeof s->digest, "%s", model);
         (void)sscanf(ht_version(), "%15s (commit %23[^)]", version, commit);
-        (void)snprintf(s->fingerprint, sizeof s->fingerprint, "hetero-%s%s%s-%.8s-%s-%s-%.8s",
-                       version, *commit ? "-" : "", commit, s->digest, contract, act, cover);
+        (void)snprintf(s->fingerprint, sizeof s->fingerprint,
+                       "hetero-%s%s%s-%.8s-%s-%s-%s.%s-%s.%s", version, *commit ? "-" : "", commit,
+                       s->digest, contract, act, k, v, cover[0], cover[1]);
     }
     ht_arena_free(a);
     return rc;
@@ -146,6 +153,7 @@ int serve__load(serve__server *s, ht_err *err)
     }
     HT_TRY(open_engine(s, err));
     HT_TRY(ht_lexicon_open(&s->lexicon, s->vocab, ht_engine_n_logits(s->engine), err));
+    HT_TRY(ht_engine_identify(s->engine, err));
     HT_TRY(ht_engine_info(s->engine, &s->info, err));
     HT_TRY(ht_engine_explain(s->engine, 512, 512, &s->explain, err));
     HT_TRY(fingerprint(s, err));

@@ -88,9 +88,12 @@ static bool read_common(serve__req *r, const ht_json *o, serve__fail *f)
         serve__get_bool(o, "hash_logits", &r->hash_logits, f) ||
         serve__get_int(o, "n", 1, MAX_JOBS, &n, f) ||
         serve__get_int(o, "n_predict", -1, INT32_MAX, &max_new, f) ||
-        serve__get_int(o, "max_tokens", 1, INT32_MAX, &max_new, f) ||
-        serve__get_int(o, "max_completion_tokens", 1, INT32_MAX, &max_new, f))
+        serve__get_int(o, "max_tokens", -1, INT32_MAX, &max_new, f) ||
+        serve__get_int(o, "max_completion_tokens", -1, INT32_MAX, &max_new, f))
         return true;
+    if (max_new == 0)
+        return serve__bad(f, 400, "invalid_value", "max_tokens",
+                          "an answer of 0 tokens cannot be made; -1 is no limit of its own");
     if (options && options->type != HT_JNULL && options->type != HT_JOBJ)
         return serve__bad(f, 400, "invalid_type", "stream_options",
                           "'stream_options' must be an object");
@@ -178,6 +181,18 @@ static bool read_reasoning(serve__req *r, const ht_json *o, serve__fail *f)
     return false;
 }
 
+/* What comes out is text; asking for anything else beside it cannot be honoured. */
+static bool only_text(const ht_json *o, serve__fail *f)
+{
+    const ht_json *m = ht_json_get(o, "modalities");
+    bool ok = !m || m->type == HT_JNULL || m->type == HT_JARR;
+    for (size_t i = 0; ok && m && m->type == HT_JARR && i < m->n; i++)
+        ok = m->at[i].type == HT_JSTR && !strcmp(m->at[i].s, "text");
+    if (ok) return false;
+    return serve__bad(f, 400, "unsupported_parameter", "modalities",
+                      "'modalities' must be [\"text\"]: this server makes text");
+}
+
 static bool read_chat(serve__req *r, serve__fail *f)
 {
     const ht_json *o = r->body;
@@ -186,8 +201,9 @@ static bool read_chat(serve__req *r, serve__fail *f)
     size_t n = 0;
     r->is_chat = true;
     if (serve__fields(r, o, chat_fields, sizeof chat_fields / sizeof *chat_fields, f) ||
-        read_common(r, o, f) || read_reasoning(r, o, f) || read_logprobs(r, o, f) ||
-        serve__get_bool(o, "parallel_tool_calls", &parallel, f) || read_format(r, o, f))
+        read_common(r, o, f) || only_text(o, f) || read_reasoning(r, o, f) ||
+        read_logprobs(r, o, f) || serve__get_bool(o, "parallel_tool_calls", &parallel, f) ||
+        read_format(r, o, f))
         return true;
     /* A form and thoughts before it: the thoughts would have to follow the form. */
     if (r->grammar && r->reasoning) r->no_thinking = true;

@@ -132,6 +132,8 @@ void serve__warn(serve__req *r, const char *fmt, ...)
     ht_buf_str(&r->warnings, line);
 }
 
+enum { IGNORED_BYTES = 2048 }; /* of names in the header */
+
 bool serve__fields(serve__req *r, const ht_json *obj, const serve__field *known, size_t n,
                    serve__fail *f)
 {
@@ -140,6 +142,10 @@ bool serve__fields(serve__req *r, const ht_json *obj, const serve__field *known,
         size_t k = 0;
         while (k < n && strcmp(known[k].name, v->key) != 0) k++;
         if (k == n || known[k].kind == FIELD_IGNORED) {
+            if (r->ignored.n + strlen(v->key) > IGNORED_BYTES) {
+                r->n_unlisted++;
+                continue;
+            }
             if (r->ignored.n) ht_buf_str(&r->ignored, ", ");
             ht_buf_str(&r->ignored, v->key);
         } else if (known[k].kind == FIELD_REFUSED && v->type != HT_JNULL &&
@@ -199,6 +205,8 @@ bool serve__get_str(const ht_json *o, const char *key, const char **out, serve__
     if (!v || v->type == HT_JNULL) return false;
     if (v->type != HT_JSTR)
         return serve__bad(f, 400, "invalid_type", key, "'%s' must be a string", key);
+    if (strlen(v->s) != v->n)
+        return serve__bad(f, 400, "invalid_value", key, "'%s' holds a NUL character", key);
     *out = v->s;
     return false;
 }
@@ -224,7 +232,7 @@ bool serve__sampling(serve__req *r, const ht_json *o, serve__fail *f)
         serve__get_int(o, "dry_penalty_last_n", -1, INT32_MAX, &dry_n, f) ||
         get_real(o, "xtc_probability", 0, 1, &s->xtc_probability, f) ||
         get_real(o, "xtc_threshold", 0, 1, &s->xtc_threshold, f) ||
-        serve__get_int(o, "seed", INT64_C(-9007199254740991), INT64_C(9007199254740991), &seed, f))
+        serve__get_int(o, "seed", INT64_MIN, INT64_MAX, &seed, f))
         return true;
     s->top_k = top_k < 0 ? 0 : (int32_t)top_k;
     s->penalty_last_n = (int32_t)last_n;
@@ -391,6 +399,8 @@ void serve__go(serve__req *r, bool bad, serve__fail *f)
         if (ht_sampling_describe(&r->sampling, &chain, &err)) bad = serve__bad_err(f, NULL, &err);
         ht_free(chain);
     }
+    if (r->n_unlisted)
+        ht_buf_fmt(&r->ignored, "%sand %zu more", r->ignored.n ? " " : "", r->n_unlisted);
     if (!bad && (r->warnings.bad || r->ignored.bad))
         bad = serve__bad(f, 503, "out_of_memory", NULL, "no memory for a request");
     if (!bad && r->ignored.n) serve__conn_add_header(r->conn, "X-Ignored-Fields", r->ignored.p);

@@ -50,6 +50,18 @@ static int find(const char *path)
     return -1;
 }
 
+void serve__list_routes(ht_jw *w)
+{
+    ht_jw_arr(w);
+    for (int i = 0; i < ROUTES; i++) {
+        char line[64];
+        (void)snprintf(line, sizeof line, "%s %s%s", routes[i].flags & GET ? "GET" : "POST",
+                       routes[i].path, routes[i].flags & REST ? "*" : "");
+        ht_jw_str(w, line);
+    }
+    ht_jw_end(w, ']');
+}
+
 static const serve__proto *proto_of(const char *path)
 {
     const int i = find(path);
@@ -86,17 +98,55 @@ void serve__answer_fail(serve__server *s, serve__conn *c, const serve__proto *p,
     serve__answer_json(c, f->status, &b);
 }
 
+/* The entry of --cors that admits this origin, or NULL. */
+static const char *admitted(const serve__server *s, const char *origin)
+{
+    for (size_t i = 0; i < s->p.n_cors; i++)
+        if (!strcmp(s->p.cors[i], "*") || !strcasecmp(s->p.cors[i], origin)) return s->p.cors[i];
+    return NULL;
+}
+
 /* Which pages of the world may read answers: none, unless named. */
 static void allow_origin(serve__server *s, serve__conn *c)
 {
-    const char *origin = serve__conn_header(c, "Origin");
-    for (size_t i = 0; origin && i < s->p.n_cors; i++) {
-        if (strcmp(s->p.cors[i], "*") != 0 && strcasecmp(s->p.cors[i], origin) != 0) continue;
-        serve__conn_add_header(c, "Access-Control-Allow-Origin",
-                               strcmp(s->p.cors[i], "*") ? origin : "*");
-        serve__conn_add_header(c, "Vary", "Origin");
-        return;
+    const char *origin = serve__conn_header(c, "Origin"), *by = origin ? admitted(s, origin) : NULL;
+    if (!by) return;
+    serve__conn_add_header(c, "Access-Control-Allow-Origin", strcmp(by, "*") ? origin : "*");
+    serve__conn_add_header(c, "Vary", "Origin");
+}
+
+/* Browsers let any page post text to any address and only hide the answer; so a page of another
+ * site is turned away before it costs a token. Programs send no Origin; "null" is a page that
+ * hides its own, and what is not http(s) is an application. */
+static bool foreign_page(const serve__server *s, const serve__conn *c)
+{
+    const char *origin = serve__conn_header(c, "Origin"), *host = serve__conn_header(c, "Host");
+    if (!origin || admitted(s, origin)) return false;
+    const size_t n = strncasecmp(origin, "http://", 7) == 0    ? 7
+                     : strncasecmp(origin, "https://", 8) == 0 ? 8
+                                                               : 0;
+    return n ? !host || strcasecmp(origin + n, host) != 0 : strcmp(origin, "null") == 0;
+}
+
+/* A server without keys that only this machine reaches is open to every page whose name somebody
+ * lets point here (DNS rebinding). Such a page's name has a dot and is no loopback address. */
+static bool foreign_name(const serve__server *s, const serve__conn *c)
+{
+    const char *host = serve__conn_header(c, "Host");
+    char name[256];
+    if (!s->local_names || !host) return false;
+    const bool six = *host == '[';
+    const size_t n = six ? strcspn(host, "]") - 1 : strcspn(host, ":");
+    if (n >= sizeof name) return true;
+    memcpy(name, host + six, n);
+    name[n] = 0;
+    if (serve__is_loopback(name) || (!six && !strchr(name, '.'))) return false;
+    if (n > 10 && !strcasecmp(name + n - 10, ".localhost")) return false;
+    for (size_t i = 0; i < s->p.n_cors; i++) {
+        const char *at = strstr(s->p.cors[i], "://");
+        if (!strcmp(s->p.cors[i], "*") || (at && !strcasecmp(at + 3, host))) return false;
     }
+    return true;
 }
 
 static void preflight(serve__server *s, serve__conn *c)
@@ -132,14 +182,24 @@ static bool check(serve__server *s, const serve__conn *c, serve__fail *f)
     if (!(i >= 0 && (routes[i].flags & OPEN)) && !serve__authorised(s, c, &client))
         return serve__bad(f, 401, "invalid_api_key", NULL,
                           "this server wants a key: Authorization: Bearer KEY, or x-api-key");
+    if (foreign_name(s, c))
+        return serve__bad(f, 403, "host_refused", NULL,
+                          "this server has no key and answers to this machine's own names, not to "
+                          "%.100s; start it with --api-key, or with --cors http://%.100s",
+                          serve__conn_header(c, "Host"), serve__conn_header(c, "Host"));
     if (i < 0)
         return serve__bad(f, 404, "not_found", NULL,
-                          "there is no %.100s here; GET /props lists "
-                          "what there is",
+                          "there is no %.100s here; 'routes' of GET "
+                          "/props lists what there is",
                           path);
     if (!(routes[i].flags & (get ? GET : POST)) || (!get && strcmp(method, "POST") != 0))
         return serve__bad(f, 405, "method_not_allowed", NULL, "%.100s wants %s, not %s", path,
                           routes[i].flags & GET ? "GET" : "POST", method);
+    if (!get && foreign_page(s, c))
+        return serve__bad(f, 403, "origin_refused", NULL,
+                          "a page of %.100s may not ask this server; start it with --cors ORIGIN "
+                          "to let it",
+                          serve__conn_header(c, "Origin"));
     if (!get && wrong_type(c))
         return serve__bad(f, 415, "unsupported_media_type", NULL,
                           "the body must be application/json, not %.60s",

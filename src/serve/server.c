@@ -5,6 +5,7 @@
 #include "core/clock.h"
 #include "core/map.h"
 #include "core/opt.h"
+#include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -86,7 +87,8 @@ static int key_line(serve__server *s, char *line, unsigned number, ht_err *err)
     int priority = 0;
     if (!key || *key == '#') return 0;
     for (char *w; (w = strtok_r(NULL, " \t\r", &save));) {
-        if (sscanf(w, "priority=%d", &priority) == 1) continue;
+        int used = 0;
+        if (sscanf(w, "priority=%9d%n", &priority, &used) == 1 && !w[used]) continue;
         if (strncmp(w, "name=", 5) != 0)
             return HT_FAIL(err, HT_EFORMAT,
                            "%.100s, line %u: '%.20s' is neither priority=N nor name=TEXT",
@@ -106,9 +108,11 @@ static int read_keys(serve__server *s, ht_err *err)
     HT_TRY(ht_file_read(s->p.key_file, 1 << 20, &text, &n, err));
     int rc = 0;
     unsigned number = 0;
-    char *save = NULL;
-    for (char *l = strtok_r(text, "\n", &save); l && !rc; l = strtok_r(NULL, "\n", &save))
+    for (char *l = text, *end; l && !rc; l = end ? end + 1 : NULL) {
+        end = strchr(l, '\n');
+        if (end) *end = 0;
         rc = key_line(s, l, ++number, err);
+    }
     ht_mem_free(text);
     if (!rc && !s->n_keys)
         return HT_FAIL(err, HT_EARG, "%.100s holds no key; one a line", s->p.key_file);
@@ -258,15 +262,18 @@ static int block_signals(sigset_t *old, ht_err *err)
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-static bool is_loopback(const char *host)
+bool serve__is_loopback(const char *host)
 {
-    return strchr(host, '/') || !strcmp(host, "localhost") || !strcmp(host, "::1") ||
-           !strncmp(host, "127.", 4);
+    uint8_t ip[4];
+    return !strcasecmp(host, "localhost") || !strcmp(host, "::1") ||
+           (inet_pton(AF_INET, host, ip) == 1 && ip[0] == 127);
 }
 
-static int check(const serve__server *s, ht_err *err)
+static int check(serve__server *s, ht_err *err)
 {
-    if (!is_loopback(s->p.host) && !s->n_keys && !s->p.open)
+    const bool file = strchr(s->p.host, '/'), near = serve__is_loopback(s->p.host);
+    s->local_names = near && !s->n_keys;
+    if (!file && !near && !s->n_keys && !s->p.open)
         return HT_FAIL(err, HT_EARG,
                        "--host %.60s can be reached by others and there is no API key: give "
                        "--api-key or --api-key-file, or --allow-open if everybody may use this "

@@ -130,6 +130,7 @@ struct serve__req {
     bool no_thinking;              /* the template is asked for an answer without */
     ht_buf out;                    /* what a protocol writes, on its way to the connection */
     ht_buf warnings, ignored;      /* announced in headers: what is odd; fields not used */
+    size_t n_unlisted;             /* of the latter, beyond what a header holds */
     const ht_json *body;
     /* the answer */
     serve__job *job; uint32_t n_jobs, n_done, next_job;
@@ -170,7 +171,7 @@ struct serve__server {
     const ht_vocab *vocab;
     ht_lexicon *lexicon;
     char model_id[128];            /* "SmolLM2-135M-Instruct.Q4_1" */
-    char fingerprint[128];
+    char fingerprint[256];
     char *info, *explain;          /* JSON of the engine */
     const char *tmpl; size_t tmpl_n;
     enum ht_reply_form form;
@@ -182,6 +183,7 @@ struct serve__server {
     uint64_t model_bytes;
     char digest[65];               /* stands for the model where a protocol wants one */
 
+    bool local_names;              /* only names of this machine are asked for: no keys, loopback  */
     serve__client *client; uint32_t n_clients, n_keys;
     char (*key)[160];              /* [n_keys] the secrets; client[i] belongs to key[i] */
     serve__req *first, **last; uint32_t n_queued;
@@ -204,6 +206,8 @@ struct serve__server {
 /* ---- server.c ---- */
 void serve__log(serve__server *, int level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+/* An address or name of this machine that no other can reach. */
+bool serve__is_loopback(const char *host);
 /* Whether the request's key is one of ours; *client: who it is. */
 bool serve__authorised(serve__server *, const serve__conn *, serve__client **client);
 
@@ -280,6 +284,7 @@ bool serve__tools(serve__req *, const ht_json *tools, const ht_json *choice, boo
 /* ---- answers ---- */
 void serve__answer_fail(serve__server *, serve__conn *, const serve__proto *, const serve__fail *);
 void serve__answer_json(serve__conn *, unsigned status, ht_buf *);
+void serve__list_routes(ht_jw *); /* route.c: ["POST /v1/messages", ...] */
 void serve__usage(const serve__req *, uint64_t *prompt, uint64_t *kept, uint64_t *out);
 const char *serve__finish_reason(const serve__job *); /* OpenAI's words */
 /* "timings" of a job: an object. */

@@ -2,6 +2,7 @@
 of users of other servers that concern a server (the number is its row in that list), named after it."""
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -229,7 +230,9 @@ def c13_same_seed_other_text(s):
     for r in got + out:
         check(content(r) == content(want) and r['hetero']['logits_sha256'] == want['hetero']['logits_sha256'],
               'c13 the same bits', r['hetero'])
-    check(want['system_fingerprint'].startswith('hetero-'), 'c13 fingerprint', want['system_fingerprint'])
+    name = want['system_fingerprint']
+    digest = s.ask('/api/tags')[2]['models'][0]['digest']
+    check(re.fullmatch(r'hetero-.*-%s-f16-f32-f16\.f16-[0-9a-f]{8}\.[0-9a-f]{8}' % digest[:8], name), 'c13 fingerprint', name)
 
 
 def c14_cache_misses_in_agent_loops(s):
@@ -582,6 +585,25 @@ def http_rules(s):
             check('allow' in h and r['error']['code'] == 'method_not_allowed', 'allow', h)
     st, _, r = s.ask('/v1/chat/completions', b'x', headers={'Content-Type': 'image/png'})
     check(st == 415, 'wrong type', st)
+    for origin, want in (('http://evil.example', 403), ('null', 403), ('http://127.0.0.1:1', 403),
+                         ('http://%s:%d' % (s.host, s.port), 200), ('app://desk', 200)):
+        st, _, r = s.ask('/v1/chat/completions', chat(max_tokens=1), headers={'Origin': origin})
+        check(st == want and (st == 200 or r['error']['code'] == 'origin_refused'), 'a page of ' + origin, r)
+    for name, want in (('evil.example', 403), ('127.evil.example:80', 403), ('localhost:1', 200), ('127.0.0.2', 200), ('[::1]:8', 200),
+                       ('a.localhost', 200), ('x', 200)):
+        got = s.raw(b'GET /props HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n' % name.encode())
+        check(got.startswith(b'HTTP/1.1 %d' % want) and (want == 200 or b'host_refused' in got), 'asked for as ' + name, got[:60])
+    for field, want in (({'grammar': 'root ::= "a"\0 garbage(('}, 400), ({'modalities': ['audio']}, 400),
+                        ({'modalities': ['text']}, 200), ({'max_tokens': 0}, 400), ({'max_tokens': -1, 'stop': ['a', 'e', ' ']}, 200),
+                        ({'unknown_%d_%s' % (i, 'x' * 200): i for i in range(100)}, 200)):
+        st, h, r = s.ask('/v1/chat/completions', dict(chat(max_tokens=2), **field))
+        check(st == want, 'field %.60s' % (field,), r)
+    check(h['x-ignored-fields'].endswith(' and 91 more'), 'fields beyond the header are counted', h)
+    for seed in (-5, 9007199254740993, -2 ** 63, 2 ** 63 - 1):
+        _, _, a = s.ask('/v1/chat/completions', chat(max_tokens=4, temperature=1, seed=seed))
+        check(a['hetero']['seeds'] == [seed], 'seed as it was given', a)
+    _, _, r = s.ask('/props')
+    check('POST /v1/messages' in r['routes'] and 'GET /receipts/*' in r['routes'], 'routes are listed', r['routes'])
     body = json.dumps(chat(max_tokens=2)).encode()
     head = b'POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n'
     got = s.raw(head + b'Transfer-Encoding: chunked\r\n\r\n' + b'%x\r\n%s\r\n0\r\n\r\n' % (len(body), body))
