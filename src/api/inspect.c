@@ -113,15 +113,7 @@ void api__sizes_of(const ht_named *names, size_t n, api__sizes *out)
     }
 }
 
-static int write_spec(ht_jw *w, look *k, ht_err *err)
-{
-    ht_json *spec = NULL;
-    HT_TRY(ht_spec_to_json(&k->model->spec, k->arena, &spec, err));
-    ht_jw_json(w, spec);
-    return 0;
-}
-
-static int write_model(ht_jw *w, look *k, ht_err *err)
+static void write_model(ht_jw *w, look *k)
 {
     const ht_model *m = k->model;
     api__sizes z;
@@ -148,9 +140,8 @@ static int write_model(ht_jw *w, look *k, ht_err *err)
     ht_jw_end(w, ']');
     ht_jw_kstr(w, "layout", ht_layout_name(m->embed.layout));
     ht_jw_key(w, "spec");
-    int rc = write_spec(w, k, err);
+    ht_spec_describe(&m->spec, w);
     ht_jw_end(w, '}');
-    return rc;
 }
 
 /* What each bucket of the engines of whole prompts would take, where there are such engines. */
@@ -242,7 +233,7 @@ static int write_all(ht_jw *w, look *k, const char *path, ht_err *err)
         write_types(w, k->file);
     }
     ht_jw_key(w, "model");
-    if (k->model) rc = write_model(w, k, err);
+    if (k->model) write_model(w, k);
     else write_error(w, &k->model_err);
     ht_jw_key(w, "tokenizer");
     if (k->tok) api__write_tokenizer(w, k->tok);

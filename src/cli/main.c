@@ -40,13 +40,13 @@ static const char *command_word(int argc, char **argv)
     return argv[1];
 }
 
-static int help_of(enum ht_cmd cmd, ht_err *e)
+static int help_of(cli__ctx *c, enum ht_cmd cmd, ht_err *e)
 {
     ht_buf b;
     ht_buf_init(&b, 0);
     ht_opt_help(&b, cmd);
     int rc = ht_buf_ok(&b, "help", e);
-    if (!rc) rc = cli__out(b.p, b.n, e);
+    if (!rc) rc = cli__out_text(c, b.p, b.n, e);
     ht_buf_done(&b);
     return rc;
 }
@@ -75,7 +75,7 @@ static int run_command(cli__ctx *c, int argc, char **argv, ht_err *e)
     c->cmd = ht_cmd_table[cmd].name;
     HT_TRY(ht_opts_parse(&o, cmd, argc > 2 ? argc - 2 : 0, argv + 2, e));
     settle(c, o);
-    int rc = ht_opt_on(o, HT_OPT_HELP) ? help_of(cmd, e) : commands[cmd](c, e);
+    int rc = ht_opt_on(o, HT_OPT_HELP) ? help_of(c, cmd, e) : commands[cmd](c, e);
     cli__progress_end(c);
     if (rc < 0) rc = cli__fail(c, e);
     ht_opts_free(o);

@@ -28,9 +28,23 @@ static int list(cli__ctx *c, const char *dir, int check, ht_err *e)
 {
     char *json;
     HT_TRY(ht_prefix_folder_list(dir, check, &json, e));
-    const int rc = cli__out_doc(c, json, e);
+    int rc = cli__out_doc(c, json, e);
+    ht_arena *a = NULL;
+    ht_json *doc = NULL;
+    int64_t damaged = 0;
+    if (rc == 0) rc = ht_arena_new(&a, 0, e);
+    if (rc == 0) rc = ht_json_parse(a, json, strlen(json), 0, "the folder's list", &doc, e);
+    if (rc == 0) rc = ht_json_i64(doc, "damaged", 0, &damaged, e);
+    ht_arena_free(a);
     ht_free(json);
-    return rc;
+    if (rc || !damaged) return rc;
+    /* The document above is the result; it says which. */
+    cli__say(
+        c, CLI_ERROR,
+        "hetero prefix: %lld damaged pages in %s: they are never used, and computed again when "
+        "they are wanted; hetero prefix prune makes room",
+        (long long)damaged, dir);
+    return CLI_GATE;
 }
 
 static int prune(cli__ctx *c, const char *dir, ht_err *e)

@@ -93,7 +93,8 @@ static void cell(const ht_json *v, char out[CELL])
     out[0] = 0;
     for (size_t i = 0; i < v->n; i++) {
         scalar(&v->at[i], NULL, item);
-        int k = snprintf(out + n, CELL - n, "%s%s", i ? "x" : "", item);
+        const char *between = v->at[0].type == HT_JINT ? "x" : ", ";
+        int k = snprintf(out + n, CELL - n, "%s%s", i ? between : "", item);
         if (k < 0 || (size_t)k >= CELL - n) return;
         n += (size_t)k;
     }
@@ -144,6 +145,7 @@ static void row(ht_buf *b, const ht_json *v, size_t indent)
 {
     char text[CELL];
     size_t at = indent;
+    if (v->n == 0) ht_buf_str(b, "none");
     for (size_t i = 0; i < v->n; i++) {
         scalar(&v->at[i], NULL, text);
         if (i && at + width(text) + 2 > LINE) {

@@ -4,7 +4,9 @@
 #include "core/map.h"
 #include "evid/compare.h"
 #include "evid/sched.h"
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The trust root of --trust, or of the store. */
 static int read_trust(cli__ctx *c, ht_arena *a, ht_trust *t, ht_err *e)
@@ -16,6 +18,11 @@ static int read_trust(cli__ctx *c, ht_arena *a, ht_trust *t, ht_err *e)
         HT_TRY(cli__store_dir(c, dir, e));
         path = ht_arena_printf(a, "%s/trust.json", dir);
         if (!path) return HT_FAIL(e, HT_ENOMEM, "verify: no memory");
+        if (access(path, F_OK) != 0)
+            return HT_FAIL(e, HT_EIO,
+                           "there is no %s to check signatures with; give --trust FILE, or "
+                           "make a trust root with: hetero keys init",
+                           path);
     }
     HT_TRY(ht_file_read(path, 1 << 20, &text, &n, e));
     int rc = ht_trust_parse(a, text, n, t, e);
@@ -117,6 +124,9 @@ int cli__verify(cli__ctx *c, ht_err *e)
     ht_arena *a;
     ht_trust t;
     ht_verified v;
+    if (access(ht_opts_arg(c->o, 0), R_OK | X_OK) != 0)
+        return HT_FAIL(e, HT_EIO, "cannot open the folder %s: %s", ht_opts_arg(c->o, 0),
+                       strerror(errno));
     HT_TRY(ht_arena_new(&a, 0, e));
     int rc = read_trust(c, a, &t, e);
     if (rc == 0 && ht_is_comparison(ht_opts_arg(c->o, 0))) {

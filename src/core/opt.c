@@ -120,7 +120,8 @@ static const struct {
     const char *names, *why;
 } foreign[] = {
     {"-ngl --n-gpu-layers --gpu-layers -ngld -sm --split-mode -mg --main-gpu -ts --tensor-split",
-     "this build has no GPU engine; leave it out ('hetero doctor' lists the engines)"},
+     "engines are chosen by evidence, or with --engine NAME; leave it out ('hetero doctor' lists "
+     "the engines)"},
     {"-fa --flash-attn", "attention is always computed in one pass here; leave it out"},
     {"--mlock --no-mmap --numa -dio", "models are always mapped; leave it out"},
     {"-b --batch-size", "the rows of a prefill step are set with -ub"},
@@ -131,10 +132,13 @@ static const struct {
      "use 'hetero chat', or 'hetero run -cnv' for one turn"},
     {"-no-cnv --no-conversation --no-display-prompt",
      "'hetero run' completes raw text unless -cnv is given, and never echoes it; leave it out"},
-    {"-np --parallel -cb --cont-batching --host --port --api-key --alias "
-     "--slots --metrics -hf --hf-repo --grammar --grammar-file -j --json-schema --lora --mirostat "
-     "--reasoning-format --embedding -ot",
-     "this build does not have that yet"},
+    {"-cb --cont-batching -nocb --no-cont-batching",
+     "'hetero serve' always computes answers side by side; leave it out"},
+    {"-hf --hf-repo -hff --hf-file -mu --model-url",
+     "models are read from files and folders; fetch it first, then give its path"},
+    {"--reasoning-format", "it is a field of the server's requests: reasoning_format"},
+    {"--lora --mirostat --embedding --embeddings --rerank --mmproj -ot --override-tensor",
+     "Hetero does not have that"},
 };
 
 static const char *foreign_why(const char *name)

@@ -106,6 +106,55 @@ int ht_spec_to_json(const ht_spec *s, ht_arena *a, ht_json **out, ht_err *e)
     return 0;
 }
 
+static void f32_list(ht_jw *w, const char *key, const float *f, size_t n)
+{
+    ht_jw_key(w, key);
+    ht_jw_arr(w);
+    for (size_t i = 0; i < n; i++) ht_jw_f32(w, f[i]);
+    ht_jw_end(w, ']');
+}
+
+static void describe_layers(const ht_spec *s, const char *key, size_t field, ht_jw *w)
+{
+    ht_jw_key(w, key);
+    ht_jw_arr(w);
+    for (uint32_t i = 0; i < s->n_layers; i++)
+        ht_jw_uint(w, *((const uint8_t *)&s->layer[i] + field));
+    ht_jw_end(w, ']');
+}
+
+void ht_spec_describe(const ht_spec *s, ht_jw *w)
+{
+    const char *base = (const char *)s;
+    ht_jw_obj(w);
+    ht_jw_kstr(w, "arch", s->arch);
+    for (size_t i = 0; i < COUNT(u32_field); i++)
+        ht_jw_kuint(w, u32_field[i].key, *(const uint32_t *)(const void *)(base + u32_field[i].at));
+    for (size_t i = 0; i < COUNT(bool_field); i++)
+        ht_jw_kbool(w, bool_field[i].key, *(const bool *)(base + bool_field[i].at));
+    for (size_t i = 0; i < COUNT(f32_field); i++) {
+        ht_jw_key(w, f32_field[i].key);
+        ht_jw_f32(w, *(const float *)(const void *)(base + f32_field[i].at));
+    }
+    ht_jw_key(w, "rope");
+    ht_jw_arr(w);
+    for (int k = 0; k < HT_ROPES && s->rope[k].inv_freq; k++) {
+        const ht_rope *r = &s->rope[k];
+        ht_jw_obj(w);
+        ht_jw_kuint(w, "dims", r->dims);
+        ht_jw_key(w, "mscale");
+        ht_jw_f32(w, r->mscale);
+        f32_list(w, "inv_freq", r->inv_freq, r->dims / 2);
+        if (r->inv_freq_long) f32_list(w, "inv_freq_long", r->inv_freq_long, r->dims / 2);
+        ht_jw_end(w, '}');
+    }
+    ht_jw_end(w, ']');
+    describe_layers(s, "layer_window", offsetof(ht_layer_spec, window), w);
+    describe_layers(s, "layer_rope", offsetof(ht_layer_spec, rope), w);
+    describe_layers(s, "layer_moe", offsetof(ht_layer_spec, moe), w);
+    ht_jw_end(w, '}');
+}
+
 /* ---- reading --------------------------------------------------------------------------------- */
 
 static int bad(const char *key, const char *need, ht_err *e)

@@ -25,7 +25,7 @@ def usage():
     fails(2, "did you mean --temp?", 'run', '--tmep', '1')
     fails(2, "did you mean 'run'?", 'rnu')
     fails(2, "belongs to 'hetero ppl'", 'run', '--chunks', '3')
-    fails(2, 'no GPU engine', 'run', '-ngl', '99')
+    fails(2, 'engines are chosen by evidence', 'run', '-ngl', '99')
     fails(2, 'need one of f32|q8', 'run', '--act', 'q9')
     fails(2, 'out of range', 'run', '--top-p', '2')
     fails(2, 'needs a value', 'run', '-n')

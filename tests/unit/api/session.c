@@ -399,6 +399,34 @@ T_CASE_SECONDS(generate, cancel_from_another_thread, 240)
     ht_engine_close(e);
 }
 
+/* Pieces of a prompt of which no row is wanted end before the head; the oracle said it had launched
+ * one stage more than it had, and every prompt longer than a piece was refused as a mismatch. */
+T_CASE_SECONDS(generate, the_oracle_takes_a_prompt_in_pieces, 240)
+{
+    static const uint32_t piece[] = {64, 16, 7};
+    int32_t ids[40], first[3] = {0};
+    for (int i = 0; i < 40; i++) ids[i] = 300 + 7 * i;
+    for (int k = 0; k < 3; k++) {
+        const ht_engine_params ep = {.model = TALE,
+                                     .ctx = 64,
+                                     .threads = 1,
+                                     .ubatch = piece[k],
+                                     .prefill_engine = "ref",
+                                     .decode_engine = "ref"};
+        ht_engine *e = engine(&ep);
+        ht_session *s = session(e);
+        ht_gen_result r = greedy(s, ids, 40, 3);
+        T_EQ_INT(r.n_ids, 3);
+        for (int i = 0; i < 3; i++) {
+            if (k == 0) first[i] = r.ids[i];
+            T_EQ_INT(r.ids[i], first[i]);
+        }
+        ht_gen_result_done(&r);
+        ht_session_free(s);
+        ht_engine_close(e);
+    }
+}
+
 static int busy_token(void *user, const ht_token_event *ev)
 {
     canceller *c = user;

@@ -141,7 +141,7 @@ T_CASE(opt, wrong_words_say_what_and_what_next)
     T_ERR(parse(&o, HT_CMD_RUN, "--xyzzyplugh", &e), HT_EARG, e, "'hetero run --help' lists all");
     T_CHECK(!strstr(e.msg, "did you mean"), "a guess far off: %s", e.msg);
     T_ERR(parse(&o, HT_CMD_RUN, "--chunks 3", &e), HT_EARG, e, "belongs to 'hetero ppl'");
-    T_ERR(parse(&o, HT_CMD_RUN, "-ngl 99", &e), HT_EARG, e, "no GPU engine");
+    T_ERR(parse(&o, HT_CMD_RUN, "-ngl 99", &e), HT_EARG, e, "engines are chosen by evidence");
     T_ERR(parse(&o, HT_CMD_RUN, "-n", &e), HT_EARG, e, "-n needs a value");
     T_ERR(parse(&o, HT_CMD_RUN, "-n 3x", &e), HT_EARG, e, "need a whole number");
     T_ERR(parse(&o, HT_CMD_RUN, "-n 99999999999999999999", &e), HT_EARG, e, "out of range");
