@@ -501,8 +501,7 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
         "Lists processor, instruction sets, threads and the reason for their number, control-group "
         "limits, memory, and the engines of this build. Every finding names a next step.",
         EXAMPLES("hetero doctor", "hetero doctor --require-device cpu --json"), 0, 0},
-    [HT_CMD_QUALIFY] = {"qualify", "(BUCKET,... [MODEL] --candidate KEY=VALUE,... | scheduler "
-        "[MODEL] --tpot-ms N --trace FILE | --reference [MODEL])",
+    [HT_CMD_QUALIFY] = {"qualify", "(BUCKET,... | scheduler | --reference) [MODEL]",
         "measure a candidate against the reference and write a bundle",
         "A sealed paired experiment: after a null run of the reference against itself, blocks ABBA "
         "and "
