@@ -250,7 +250,7 @@ static int measure(work *w, ht_err *e)
     if (fma.flops_per_s > w->fma.flops_per_s) w->fma = fma;
     for (size_t i = 0; i < w->n_rows; i++) {
         row *r = &w->rows[i];
-        if (!r->decode || r->bytes <= 0) continue;
+        if (r->bytes <= 0) continue;
         if (r->bytes >= (double)MEMORY_BYTES) read = w->memory;
         else HT_TRY(ht_measure_read(w->threads, (uint64_t)r->bytes, w->isa, &read, e));
         keep_best(&r->read, &read);
@@ -279,10 +279,12 @@ static bool is_impossible(const work *w, const row *r)
 
 /* ---- results ---- */
 
-/* The least time of a stage on this machine over the time it took, in percent. */
-static double stage_share(const work *w, const stage_cost *c)
+/* The least time of a stage on this machine over the time it took, in percent. Its bytes come again
+ * after all others of its row, so they are read at the rate of a buffer of that size. */
+static double stage_share(const work *w, const row *r, const stage_cost *c)
 {
-    double read = c->bytes / w->memory.bytes_per_s, fma = c->flops / w->fma.flops_per_s;
+    double rate = r->read.bytes_per_s > 0 ? r->read.bytes_per_s : w->memory.bytes_per_s;
+    double read = c->bytes / rate, fma = c->flops / w->fma.flops_per_s;
     return c->ns > 0 ? 100e9 * (read > fma ? read : fma) / c->ns : 0;
 }
 
@@ -305,7 +307,7 @@ static void json_stages(ht_jw *j, const work *w, const row *r)
         ht_jw_kreal(j, "ns", c->ns);
         ht_jw_kreal(j, "bytes", c->bytes);
         ht_jw_kreal(j, "flops", c->flops);
-        ht_jw_kreal(j, "boundPercent", stage_share(w, c));
+        ht_jw_kreal(j, "boundPercent", stage_share(w, r, c));
         ht_jw_end(j, '}');
     }
     ht_jw_end(j, ']');
@@ -390,7 +392,7 @@ static void table_stages(ht_buf *b, const work *w)
                               "| --- | --- | ---: | ---: | ---: | ---: |\n");
             any = true;
             ht_buf_fmt(b, "| %s | %s | %.1f | %.2f | %.1f | %.0f |\n", r->test, c->name,
-                       100 * c->ns / all, c->bytes / c->ns, c->flops / c->ns, stage_share(w, c));
+                       100 * c->ns / all, c->bytes / c->ns, c->flops / c->ns, stage_share(w, r, c));
         }
         if (all > 0)
             ht_buf_fmt(b, "| %s | (waiting at barriers) | %.1f | | | |\n", r->test,

@@ -183,15 +183,22 @@ static int out_result(work *w, ht_err *e)
     return rc;
 }
 
-/* The call's receipt into the log, of a failed call too; what was asked is its text, or its ids. */
-static void keep_receipt(work *w)
+/* Messages or text, else the ids. */
+static cli__asked asked(const work *w)
 {
     const char *in = w->messages ? w->messages : w->text ? w->text : (const char *)w->ids;
     const size_t n = w->messages ? strlen(w->messages)
                      : w->text   ? w->text_n
                                  : w->n_ids * sizeof *w->ids;
-    (void)cli__receipts_add(w->c, w->log, w->session, in, n, w->result.text, w->result.len,
-                            &w->receipt);
+    return (cli__asked){w->log, in, n};
+}
+
+/* The call's receipt into the log, of a failed call too. */
+static void keep_receipt(work *w)
+{
+    const cli__asked in = asked(w);
+    (void)cli__receipts_add(w->c, in.log, w->session, in.request, in.n_request, w->result.text,
+                            w->result.len, &w->receipt);
 }
 
 static int generate(work *w, ht_err *e)
@@ -214,7 +221,8 @@ static int generate(work *w, ht_err *e)
     p.stop = stop;
     HT_TRY(check_room(w, p.max_new, e));
     if (cli__n_samples(c) > 1) {
-        const int status = cli__samples(c, w->engine, w->ids, w->n_ids, &p, e);
+        const cli__asked in = asked(w);
+        const int status = cli__samples(c, w->engine, w->ids, w->n_ids, &p, &in, e);
         cli__prefix_save(c, w->engine);
         return status;
     }

@@ -13,6 +13,8 @@ typedef struct {
     ht_gen **gen;         /* [n] */
     ht_sampling *sampling;
     ht_gen_result *result;
+    char **receipt; /* [n] as kept in the log, or NULL; ht_free */
+    const cli__asked *asked;
     uint32_t next; /* first that has not */
 } job;
 
@@ -56,12 +58,16 @@ static int show(job *j, ht_err *e)
     for (; j->next < j->n && ht_gen_state(j->gen[j->next]) == HT_GEN_DONE; j->next++) {
         ht_gen_result *r = &j->result[j->next];
         HT_TRY(ht_gen_take(j->gen[j->next], r, e));
+        (void)cli__receipts_add(j->c, j->asked->log, j->session[j->next], j->asked->request,
+                                j->asked->n_request, r->text, r->len, &j->receipt[j->next]);
         if (j->c->json) continue;
         cli__say(j->c, CLI_INFO, "sample %u of %u, seed %llu, %zu tokens, finish %s", j->next + 1,
                  j->n, (unsigned long long)j->sampling[j->next].seed, r->n_ids,
                  ht_finish_name(r->finish));
         HT_TRY(cli__out(r->text ? r->text : "", r->len, e));
         if (!r->len || r->text[r->len - 1] != '\n') HT_TRY(cli__out("\n", 1, e));
+        const cli__sampler with = {.s = j->sampling[j->next]};
+        HT_TRY(cli__say_receipt(j->c, j->session[j->next], &with, r->finish, e));
     }
     return 0;
 }
@@ -80,8 +86,9 @@ static int out_json(job *j, size_t n_ids, ht_err *e)
     for (uint32_t i = 0; i < j->n && !rc; i++) {
         const ht_gen_result *r = &j->result[i];
         char *receipt = NULL;
-        rc = ht_session_receipt(j->session[i], &receipt, e);
+        if (!j->receipt[i]) rc = ht_session_receipt(j->session[i], &receipt, e);
         if (rc) break;
+        const char *shown = j->receipt[i] ? j->receipt[i] : receipt;
         ht_jw_obj(&w);
         ht_jw_key(&w, "text");
         ht_jw_strn(&w, r->text ? r->text : "", r->len);
@@ -92,7 +99,7 @@ static int out_json(job *j, size_t n_ids, ht_err *e)
         ht_jw_kstr(&w, "finish", ht_finish_name(r->finish));
         ht_jw_kuint(&w, "seed", j->sampling[i].seed);
         ht_jw_key(&w, "receipt");
-        ht_jw_raw(&w, receipt, strlen(receipt));
+        ht_jw_raw(&w, shown, strlen(shown));
         ht_jw_end(&w, '}');
         ht_free(receipt);
     }
@@ -131,9 +138,9 @@ static bool cancelled(const job *j)
 }
 
 int cli__samples(cli__ctx *c, ht_engine *engine, const int32_t *ids, size_t n_ids,
-                 const ht_gen_params *p, ht_err *e)
+                 const ht_gen_params *p, const cli__asked *asked, ht_err *e)
 {
-    job j = {.c = c, .engine = engine, .n = cli__n_samples(c)};
+    job j = {.c = c, .engine = engine, .n = cli__n_samples(c), .asked = asked};
     if (p->constraint || (p->speculation && p->speculation->draft))
         return HT_FAIL(e, HT_EARG,
                        "--n-samples goes with neither a grammar nor a draft model: each is for one "
@@ -142,7 +149,8 @@ int cli__samples(cli__ctx *c, ht_engine *engine, const int32_t *ids, size_t n_id
     j.gen = ht_mem_array(j.n, sizeof(ht_gen *));
     j.sampling = ht_mem_array(j.n, sizeof *j.sampling);
     j.result = ht_mem_array(j.n, sizeof *j.result);
-    int rc = j.session && j.gen && j.sampling && j.result
+    j.receipt = ht_mem_array(j.n, sizeof(char *));
+    int rc = j.session && j.gen && j.sampling && j.result && j.receipt
                  ? 0
                  : HT_FAIL(e, HT_ENOMEM, "no memory for %u samples", j.n);
     if (!rc) rc = all(&j, ids, n_ids, p, e);
@@ -151,10 +159,12 @@ int cli__samples(cli__ctx *c, ht_engine *engine, const int32_t *ids, size_t n_id
         if (j.gen) ht_gen_free(j.gen[i]);
         if (j.result) ht_gen_result_done(&j.result[i]);
         if (j.session) ht_session_free(j.session[i]);
+        if (j.receipt) ht_free(j.receipt[i]);
     }
     ht_mem_free(j.session);
     ht_mem_free(j.gen);
     ht_mem_free(j.sampling);
     ht_mem_free(j.result);
+    ht_mem_free(j.receipt);
     return rc;
 }

@@ -70,6 +70,10 @@ def wrong():
 
 def samples():
     args = ('run', TALE, '-p', 'Once upon a time', '-n', '12')
+    log = os.path.join(WORK.name, 'log')
+    r = run(*args, '--n-samples', '3', '-s', '7', '--receipts', log)
+    check(r.returncode == 0 and err(r).count('NO_EVIDENCE') == 6, 'every sample says what ran', err(r))
+    check(doc('receipts', '--receipts', log)['lines'] == 3, 'and its receipt is kept')
     d = doc(*args, '--n-samples', '3', '-s', '7')
     check([s['seed'] for s in d['samples']] == [7, 8, 9], 'seeds')
     for s in d['samples']:
