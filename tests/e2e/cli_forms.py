@@ -153,6 +153,25 @@ def checks():
         check(1 < d['ppl'] < 4096 and d['nllStdError'] > 0, 'ppl', d['ppl'])
 
 
+def eviction():
+    """A stream longer than what is kept; without --evict the context is the end."""
+    told = ('run', TALE, '-p', 'Once upon a time', '-n', 560, '-s', 1, '--ignore-eos', '-t', 1)
+    r = run(*told, '-c', 600, '--evict', 256)
+    line = [x for x in err(r).splitlines() if x.startswith('evicted ')]
+    check(r.returncode == 0 and len(line) == 1 and '256 tokens in 1 rounds, 256 kept' in line[0], 'evicted line', err(r))
+    d = doc(*told[:-1], 1, '-c', 600, '--evict', 256, '--json')
+    e = d['receipt']['eviction']
+    check(d['finish'] == 'length' and len(d['ids']) == 560, 'a stream goes on', d['finish'])
+    check((e['class'], e['evictedTokens'], e['keptTokens']) == ('lossy', 256, 256), 'eviction in the receipt', e)
+    n = e['held'][-1][1]
+    check(e['held'][0][0] == 0 and 560 < n < 570, 'sinks and the newest are held', e['held'])
+    check(sum(b - a for a, b in e['held']) == n - 256, 'held is what was not evicted', e['held'])
+    d = doc(*told, '-c', 300, '--json')
+    check(d['finish'] == 'length' and 'eviction' not in d['receipt'], 'without it the context is the end', d['finish'])
+    r = run(*told, '--evict', 100)
+    check(r.returncode == 2 and '--evict' in err(r), 'too little to keep', err(r))
+
+
 def bench():
     r = run('bench', '-p', '8', '-n', '4', '-d', '0,16', '-r', 2, '--json', timeout=600)
     if not check(r.returncode in (0, 1), 'bench', err(r)):
@@ -167,6 +186,6 @@ def bench():
     check(d['reference']['ok'] is True, 'the engine was checked before it was timed')
 
 
-for part in (tokenize, logits, generate, sampling, chat_prompt, story, files, checks, bench):
+for part in (tokenize, logits, generate, sampling, chat_prompt, story, files, checks, eviction, bench):
     part()
 end()

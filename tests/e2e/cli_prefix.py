@@ -2,10 +2,13 @@
 and says the same; a folder can be listed, checked and pruned; samples are what single runs are."""
 import json
 import os
+import signal
+import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
-from e2e import TALE, check, end, err, run, tmp
+from e2e import BIN, ENV, ROOT, TALE, check, end, err, run, tmp
 
 WORK = tmp()
 TEXT = ' '.join('Tim saw %d birds and a red dog in the park.' % i for i in range(20))
@@ -56,6 +59,33 @@ def harmed(folder, pages):
     check(not os.listdir(folder), 'all gone')
 
 
+def killed():
+    """kill -9 among the writes of a folder, at its first, second or third page: what stands there is whole, what was
+    begun is counted apart, and a run over it says what a run without it says."""
+    args = [TALE, '-p', TEXT, '-n', '6', '--temp', '0', '--ignore-eos']
+    kills = 0
+    for after in range(6):
+        folder = os.path.join(WORK.name, 'killed%d' % after)
+        os.mkdir(folder, 0o700)
+        p = subprocess.Popen([BIN, 'run', *args, '--prefix-cache', folder], cwd=ROOT, env=ENV,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        begin = time.monotonic()
+        while p.poll() is None and time.monotonic() - begin < 120:
+            if len(os.listdir(folder)) > after % 3:
+                p.send_signal(signal.SIGKILL)
+                break
+        kills += p.wait() == -signal.SIGKILL
+        found = doc('prefix', 'check', folder)
+        check(found['damaged'] == 0, 'a kill harms no page', str(found))
+        check(found['unfinished'] <= 1, 'at most one page is lost', str(found))
+    check(kills >= 2, 'writers were killed', kills)
+    plain = doc('run', *args)
+    ids, how = generate(folder)
+    check(ids == plain['ids'], 'what was left changes nothing', str(how))
+    ids, how = generate(folder)
+    check(ids == plain['ids'] and how['reason'] == 'WHOLE', 'and completed', str(how))
+
+
 def wrong():
     for status, text, args in ((2, 'which folder', ('prefix', 'list')),
                                (2, 'list, check or prune', ('prefix', 'burn', WORK.name)),
@@ -88,6 +118,7 @@ def samples():
 
 folder, pages = warm_equals_cold()
 harmed(folder, pages)
+killed()
 wrong()
 samples()
 end()

@@ -61,6 +61,48 @@ static void check_values(const cpu_kern *k, int type, uint32_t hd, uint64_t *see
     guard_free(&head);
 }
 
+/* Attention of a few pairs over a page: chains of fused multiply-adds over elements, which are one
+ * product each, to the bit; with `add` a chain goes on. */
+static void check_few(const cpu_kern *k, int type, uint32_t hd, uint64_t *seed)
+{
+    const size_t ldq = hd + 3, ldp = HT_PAGE + 5;
+    guarded key = random_head(type, 0, hd, seed), value = random_head(type, 1, hd, seed);
+    guarded q = guard_new(ldq * CPU_FEW * 4), p = guard_new(ldp * CPU_FEW * 4);
+    guarded s = guard_new(ldp * CPU_FEW * 4), o = guard_new(ldq * CPU_FEW * 4);
+    float *fq = (float *)(void *)q.p, *fp = (float *)(void *)p.p;
+    float *fs = (float *)(void *)s.p, *fo = (float *)(void *)o.p, row[MAX_HD];
+    for (size_t i = 0; i < ldq * CPU_FEW; i++) fq[i] = t_randf(seed);
+    for (size_t i = 0; i < ldp * CPU_FEW; i++) fp[i] = t_randf(seed);
+    for (uint32_t nq = 1; nq <= CPU_FEW; nq++) {
+        float sum[CPU_FEW][MAX_HD] = {{0}};
+        k->few_k_page[type](key.p, hd, fq, ldq, nq, fs, ldp, nq % 2 ? key.p : NULL,
+                            nq > 2 ? value.p : NULL, ht_kv_page_bytes(type, 1, hd));
+        k->few_v_page[type](value.p, hd, fp, ldp, nq, fo, ldq, 0);
+        k->few_v_page[type](value.p, hd, fp, ldp, nq, fo, ldq, 1);
+        for (uint32_t j = 0; j < HT_PAGE; j++) {
+            ht_kv_unpack(type, 0, hd, key.p, j, row);
+            for (uint32_t t = 0; t < nq; t++) {
+                float want = 0;
+                for (uint32_t d = 0; d < hd; d++) want = fmaf(row[d], fq[t * ldq + d], want);
+                T_CHECK(fs[t * ldp + j] == want, "%s %s hd %u: score %u of pair %u of %u", k->level,
+                        ht_kvtype_name(type), hd, j, t, nq);
+            }
+        }
+        for (uint32_t j = 0; j < 2 * HT_PAGE; j++) {
+            ht_kv_unpack(type, 1, hd, value.p, j % HT_PAGE, row);
+            for (uint32_t t = 0; t < nq; t++)
+                for (uint32_t d = 0; d < hd; d++)
+                    sum[t][d] = fmaf(row[d], fp[t * ldp + j % HT_PAGE], sum[t][d]);
+        }
+        for (uint32_t t = 0; t < nq; t++)
+            for (uint32_t d = 0; d < hd; d++)
+                T_CHECK(fo[t * ldq + d] == sum[t][d], "%s %s hd %u: column %u of pair %u of %u",
+                        k->level, ht_kvtype_name(type), hd, d, t, nq);
+    }
+    guard_free(&key), guard_free(&value), guard_free(&q), guard_free(&p);
+    guard_free(&s), guard_free(&o);
+}
+
 T_CASE(kern, kv_pages)
 {
     uint64_t seed = 99;
@@ -74,10 +116,13 @@ T_CASE(kern, kv_pages)
             T_CHECK((k.k_page[type] != NULL) == ht_kv_packs(type), "%s has %s", k.level,
                     ht_kvtype_name(type));
             T_TRUE((k.v_page[type] != NULL) == ht_kv_packs(type));
+            T_TRUE((k.few_k_page[type] != NULL) == (ht_kv_packs(type) && type != HT_KV_QJL3));
+            T_TRUE((k.few_v_page[type] != NULL) == (k.few_k_page[type] != NULL));
             for (size_t s = 0; ht_kv_packs(type) && s < sizeof sizes / sizeof *sizes; s++) {
                 if (!ht_kvtype_fits(type, sizes[s])) continue;
                 check_keys(&k, type, sizes[s], &seed);
                 check_values(&k, type, sizes[s], &seed);
+                if (k.few_k_page[type] && sizes[s] % 32 == 0) check_few(&k, type, sizes[s], &seed);
             }
         }
     }

@@ -97,35 +97,38 @@ static void multiply(cpu_run *r, const item *it, const float *panel, uint32_t k,
     }
 }
 
-/* Whether a page's rows go to the kernels for a few pairs. */
-static bool takes_few(const cpu_run *r, const item *it, const page_head *p)
+/* Whether n positions of a page from pos on go to the kernels for a few pairs. */
+static bool takes_few(const cpu_run *r, const item *it, const page_head *p, uint32_t pos,
+                      uint32_t n)
 {
     const ht_kv *kv = r->p->kv;
-    return r->k->few_scores && it->n <= CPU_FEW && p->head && !p->packed && p->type == HT_KV_F16 &&
-           kv->head_dim % 32 == 0 && kv->head_dim <= CPU_KC;
+    if (!p->head || it->n > CPU_FEW || kv->head_dim % 32 || kv->head_dim > CPU_KC) return false;
+    if (p->packed) return r->k->few_k_page[p->type] && pos % HT_PAGE == 0 && n == HT_PAGE;
+    return r->k->few_scores && p->type == HT_KV_F16;
 }
 
-/* Rows from pos on of the item's head, where they lie unpacked; else NULL. */
-static const uint8_t *plain_rows(const cpu_run *r, const item *it, int is_v, uint32_t pos)
+/* Where the item's head of pos is read: its row, or its packed page; NULL: no such page. */
+static const uint8_t *place_of(const cpu_run *r, const item *it, int is_v, uint32_t pos)
 {
     page_head p = head_at(r, it, is_v, pos);
-    return p.head && !p.packed ? row_of(r, &p, pos, 0) : NULL;
+    return p.head && !p.packed ? row_of(r, &p, pos, 0) : p.head;
 }
 
 /* The keys that this thread reads after the page of pos: of the next page, or of its next head. */
 static const uint8_t *next_keys(const cpu_run *r, const item *it, uint32_t pos)
 {
     item other = *it;
-    if (pos < it->hi) return plain_rows(r, it, 0, pos);
+    if (pos < it->hi) return place_of(r, it, 0, pos);
     other.head += (uint32_t)r->size;
     if (other.head >= r->p->m->spec.n_kv_heads) return NULL;
-    return plain_rows(r, &other, 0, it->lo / CPU_LANES * CPU_LANES);
+    return place_of(r, &other, 0, it->lo / CPU_LANES * CPU_LANES);
 }
 
 /* Ask for the rows of n values from pos on. */
 static void fetch_values(const cpu_run *r, const item *it, uint32_t pos, uint32_t n)
 {
-    const uint8_t *v = plain_rows(r, it, 1, pos);
+    page_head p = head_at(r, it, 1, pos);
+    const uint8_t *v = p.head && !p.packed ? row_of(r, &p, pos, 0) : NULL;
     const size_t elem = r->p->kv->type[it->st->layer][1] == HT_KV_F32 ? 4 : 2;
     for (size_t i = 0; v && i < (size_t)n * r->p->kv->head_dim * elem; i += 64)
         __builtin_prefetch(v + i, 0, 2);
@@ -138,15 +141,21 @@ static void scores(cpu_run *r, const item *it, uint32_t s0, uint32_t from, uint3
     const ht_kv *kv = r->p->kv;
     for (uint32_t j = from, step; j < to; j += step) {
         page_head p = head_at(r, it, 0, s0 + j);
-        step = CPU_LANES;
-        if (takes_few(r, it, &p)) {
-            step = HT_PAGE - (s0 + j) % HT_PAGE;
-            if (step > to - j) step = to - j;
-            r->k->few_scores((const uint16_t *)(const void *)row_of(r, &p, s0 + j, 0), kv->head_dim,
-                             step, r->s->aq, it->ldq, it->n, r->s->as + j, LDS,
-                             next_keys(r, it, s0 + j + step), plain_rows(r, it, 1, s0 + j));
+        step = HT_PAGE - (s0 + j) % HT_PAGE;
+        if (step > to - j) step = to - j;
+        if (takes_few(r, it, &p, s0 + j, step)) {
+            const void *next = next_keys(r, it, s0 + j + step), *v = place_of(r, it, 1, s0 + j);
+            const uint64_t n_values = kv->page_bytes[it->st->layer][1] / kv->n_kv_heads;
+            if (p.packed)
+                r->k->few_k_page[p.type](p.head, kv->head_dim, r->s->aq, it->ldq, it->n,
+                                         r->s->as + j, LDS, next, v, (size_t)n_values);
+            else
+                r->k->few_scores((const uint16_t *)(const void *)row_of(r, &p, s0 + j, 0),
+                                 kv->head_dim, step, r->s->aq, it->ldq, it->n, r->s->as + j, LDS,
+                                 next, v);
             continue;
         }
+        step = CPU_LANES;
         fetch_values(r, it, s0 + j, CPU_LANES);
         uint32_t n = p.head ? (to - j < CPU_LANES ? to - j : CPU_LANES) : 0;
         if (p.packed) r->k->k_page[p.type](p.head, kv->head_dim, (s0 + j) % HT_PAGE, r->s->panel);
@@ -160,18 +169,23 @@ static void scores(cpu_run *r, const item *it, uint32_t s0, uint32_t from, uint3
 /* ap = P V over keys [s0+from, s0+to) page by page; false: some page is not for a few pairs. */
 static bool values_few(cpu_run *r, const item *it, uint32_t s0, uint32_t from, uint32_t to)
 {
-    for (uint32_t j = from; j < to; j += HT_PAGE - (s0 + j) % HT_PAGE) {
-        page_head p = head_at(r, it, 1, s0 + j);
-        if (!takes_few(r, it, &p)) return false;
-    }
-    for (uint32_t j = from, n; j < to; j += n) {
-        page_head p = head_at(r, it, 1, s0 + j);
-        n = HT_PAGE - (s0 + j) % HT_PAGE;
-        if (n > to - j) n = to - j;
-        r->k->few_values((const uint16_t *)(const void *)row_of(r, &p, s0 + j, 0),
-                         r->p->kv->head_dim, n, r->s->as + j, LDS, it->n, r->s->ap, it->ldo,
-                         j != from);
-    }
+    for (int work = 0; work < 2; work++)
+        for (uint32_t j = from, n; j < to; j += n) {
+            page_head p = head_at(r, it, 1, s0 + j);
+            const float *weight = r->s->as + j;
+            n = HT_PAGE - (s0 + j) % HT_PAGE;
+            if (n > to - j) n = to - j;
+            if (!work) {
+                if (!takes_few(r, it, &p, s0 + j, n)) return false;
+            } else if (p.packed) {
+                r->k->few_v_page[p.type](p.head, r->p->kv->head_dim, weight, LDS, it->n, r->s->ap,
+                                         it->ldo, j != from);
+            } else {
+                r->k->few_values((const uint16_t *)(const void *)row_of(r, &p, s0 + j, 0),
+                                 r->p->kv->head_dim, n, weight, LDS, it->n, r->s->ap, it->ldo,
+                                 j != from);
+            }
+        }
     return true;
 }
 

@@ -2,7 +2,10 @@
  * instruction set, behind its simd.h. Sixteen codes are one vector of bytes; 4- and 3-bit codes are
  * looked up, which costs the same for a codebook as for plain numbers. */
 #include "backend/cpu/kern.h"
+#include "backend/cpu/unroll.h"
 #include "step/kvcodec.h"
+
+enum { KV_PAGE = 32 };               /* positions of a page                                      */
 
 #if defined(__AVX2__)
 typedef __m128i vb;
@@ -26,12 +29,18 @@ INL vb vb_line3(const uint8_t *line, uint32_t half)
     return _mm_or_si128(two, one);
 }
 INL vb vb_lookup(vb table, vb index) { return _mm_shuffle_epi8(table, index); }
+#if defined(__AVX512F__)
 INL vf vf_codes(vb a, int v)         /* lanes [v*VL, v*VL+VL) as numbers */
 {
-    int8_t b[16];
-    _mm_storeu_si128((__m128i *)(void *)b, a);
-    return vf_i8(b + VL * v);
+    (void)v;
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(a));
 }
+#else
+INL vf vf_codes(vb a, int v)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v ? _mm_srli_si128(a, 8) : a));
+}
+#endif
 #else
 typedef struct { int8_t b[16]; } vb;
 INL vb vb_load(const void *p) { vb r; memcpy(&r, p, sizeof r); return r; }
@@ -111,6 +120,123 @@ INL void v_page_any(const int type, const uint32_t bits, const bool one, const u
     }
 }
 
+/* What the caller reads after a page of keys: two places, and how many bytes of each are asked for
+ * with every dimension, so that the requests come as evenly as the keys are read. */
+typedef struct {
+    const uint8_t *at[2];
+    size_t step[2];
+} kv_next;
+INL void kv_ahead(const kv_next *next, uint32_t d)
+{
+    for (int i = 0; i < 2; i++) __builtin_prefetch(next->at[i] + d * next->step[i], 0, 2);
+}
+
+/* Scores of halves [first, first+n) of 16 keys for nq pairs: 8 chains or 6 on 8 lanes, which is
+ * what the registers hold and the adders need. An element is made once for all pairs. */
+KERN void few_k(const int nq, const int n, const int type, const uint32_t bits, const bool one,
+                const uint8_t *head, uint32_t hd, uint32_t first, const float *q, size_t ldq,
+                float *s, size_t lds, const kv_next *next)
+{
+    const uint16_t *scales = ht_kv_scales(type, hd, head) + 16 * first;
+    const vb table = kv_table(type);
+    vf acc[CPU_FEW * 2 * NV], sc[2 * NV];
+UNROLL(16)
+    for (int i = 0; i < nq * n * NV; i++) acc[i] = vf_zero();
+    for (uint32_t d0 = 0; d0 < hd; d0 += 32) {
+UNROLL(4)
+        for (int v = 0; v < n * NV; v++) sc[v] = vf_f16(scales + (one ? 0 : d0) + VL * v);
+        for (uint32_t d = d0; d < d0 + 32; d++) {
+            kv_ahead(next, d);
+UNROLL(2)
+            for (int h = 0; h < n; h++) {
+                const uint8_t *line = head + (size_t)d * 4 * bits;
+                const vb c = kv_codes(bits, table, line, first + (uint32_t)h);
+UNROLL(2)
+                for (int v = 0; v < NV; v++) {
+                    const vf w = vf_mul(sc[h * NV + v], vf_codes(c, v));
+UNROLL(4)
+                    for (int t = 0; t < nq; t++)
+                        acc[(t * n + h) * NV + v] =
+                            vf_fma(w, vf_set1(q[(size_t)t * ldq + d]), acc[(t * n + h) * NV + v]);
+                }
+            }
+        }
+    }
+UNROLL(4)
+    for (int t = 0; t < nq; t++)
+UNROLL(4)
+        for (int i = 0; i < n * NV; i++)
+            vf_store(s + (size_t)t * lds + 16 * first + VL * (uint32_t)i, acc[t * n * NV + i]);
+}
+
+KERN void few_k_any(const int type, const uint32_t bits, const bool one, const uint8_t *head,
+                    uint32_t hd, const float *q, size_t ldq, uint32_t nq, float *s, size_t lds,
+                    const void *keys, const void *values, size_t n_values)
+{
+    const kv_next ahead = {{keys ? keys : head, values ? values : head},
+                           {keys ? 4 * bits : 0, values ? n_values / hd : 0}};
+    const kv_next none = {{head, head}, {0, 0}};
+    switch (nq) {
+    case 1: few_k(1, 2, type, bits, one, head, hd, 0, q, ldq, s, lds, &ahead); break;
+    case 2: few_k(2, 2, type, bits, one, head, hd, 0, q, ldq, s, lds, &ahead); break;
+    case 3:
+        few_k(3, 1, type, bits, one, head, hd, 0, q, ldq, s, lds, &ahead);
+        few_k(3, 1, type, bits, one, head, hd, 1, q, ldq, s, lds, &none);
+        break;
+    default:
+        few_k(4, 1, type, bits, one, head, hd, 0, q, ldq, s, lds, &ahead);
+        few_k(4, 1, type, bits, one, head, hd, 1, q, ldq, s, lds, &none);
+        break;
+    }
+}
+
+/* 32 columns from d0 on of the page's values, weighed, for one or two pairs. */
+KERN void few_v(const int nq, const int type, const uint32_t bits, const bool one,
+                const uint8_t *head, uint32_t hd, uint32_t d0, const float *p, size_t ldp, float *o,
+                size_t ldo, int add)
+{
+    const uint16_t *scales = ht_kv_scales(type, hd, head) + (one ? 0 : d0);
+    const vb table = kv_table(type);
+    const size_t row = (size_t)hd / 32 * 4 * bits;
+    const uint8_t *line = head + (size_t)d0 / 32 * 4 * bits;
+    float s[KV_PAGE];
+    vf acc[2 * 2 * NV];
+    for (uint32_t i = 0; i < KV_PAGE; i += VL) vf_store(s + i, vf_f16(scales + i));
+UNROLL(8)
+    for (int i = 0; i < nq * 2 * NV; i++)
+        acc[i] = add ? vf_load(o + (size_t)(i / (2 * NV)) * ldo + VL * (i % (2 * NV))) : vf_zero();
+    for (uint32_t j = 0; j < KV_PAGE; j++, line += row) {
+        const vf sv = vf_set1(s[j]);
+UNROLL(2)
+        for (uint32_t h = 0; h < 2; h++) {
+            const vb c = kv_codes(bits, table, line, h);
+UNROLL(2)
+            for (int v = 0; v < NV; v++) {
+                const vf w = vf_mul(sv, vf_codes(c, v));
+UNROLL(2)
+                for (int t = 0; t < nq; t++) {
+                    const int at = (t * 2 + (int)h) * NV + v;
+                    acc[at] = vf_fma(w, vf_set1(p[(size_t)t * ldp + j]), acc[at]);
+                }
+            }
+        }
+    }
+UNROLL(8)
+    for (int i = 0; i < nq * 2 * NV; i++)
+        vf_store(o + (size_t)(i / (2 * NV)) * ldo + VL * (i % (2 * NV)), acc[i]);
+}
+
+KERN void few_v_any(const int type, const uint32_t bits, const bool one, const uint8_t *head,
+                    uint32_t hd, const float *p, size_t ldp, uint32_t nq, float *o, size_t ldo,
+                    int add)
+{
+    for (uint32_t t = 0; t < nq; t += 2, p += 2 * ldp, o += 2 * ldo)
+        for (uint32_t d = 0; d < hd; d += 32) {
+            if (nq - t > 1) few_v(2, type, bits, one, head, hd, d, p, ldp, o + d, ldo, add);
+            else few_v(1, type, bits, one, head, hd, d, p, ldp, o + d, ldo, add);
+        }
+}
+
 #define KV_TYPE(name, type, bits, one)                                                             \
     static void k_page_##name(const uint8_t *head, uint32_t hd, uint32_t first, float *panel)      \
     {                                                                                              \
@@ -120,6 +246,17 @@ INL void v_page_any(const int type, const uint32_t bits, const bool one, const u
                               uint32_t n, float *panel)                                            \
     {                                                                                              \
         v_page_any(type, bits, one, head, hd, d0, first, n, panel);                                \
+    }                                                                                              \
+    static void few_k_##name(const uint8_t *head, uint32_t hd, const float *q, size_t ldq,         \
+                             uint32_t nq, float *s, size_t lds, const void *next,                  \
+                             const void *values, size_t n_values)                                  \
+    {                                                                                              \
+        few_k_any(type, bits, one, head, hd, q, ldq, nq, s, lds, next, values, n_values);          \
+    }                                                                                              \
+    static void few_v_##name(const uint8_t *head, uint32_t hd, const float *p, size_t ldp,         \
+                             uint32_t nq, float *o, size_t ldo, int add)                           \
+    {                                                                                              \
+        few_v_any(type, bits, one, head, hd, p, ldp, nq, o, ldo, add);                             \
     }
 KV_TYPE(q8_0, HT_KV_Q8_0, 8, false)
 KV_TYPE(q4_0, HT_KV_Q4_0, 4, false)
@@ -136,4 +273,12 @@ static void kv_entries(cpu_kern *k)
     k->v_page[HT_KV_Q4_0] = k->v_page[HT_KV_Q4_0R] = v_page_q4_0;
     k->v_page[HT_KV_TQ4] = v_page_tq4;
     k->v_page[HT_KV_TQ3] = v_page_tq3;
+    k->few_k_page[HT_KV_Q8_0] = k->few_k_page[HT_KV_Q8_0R] = few_k_q8_0;
+    k->few_k_page[HT_KV_Q4_0] = k->few_k_page[HT_KV_Q4_0R] = few_k_q4_0;
+    k->few_k_page[HT_KV_TQ4] = few_k_tq4;
+    k->few_k_page[HT_KV_TQ3] = few_k_tq3;
+    k->few_v_page[HT_KV_Q8_0] = k->few_v_page[HT_KV_Q8_0R] = few_v_q8_0;
+    k->few_v_page[HT_KV_Q4_0] = k->few_v_page[HT_KV_Q4_0R] = few_v_q4_0;
+    k->few_v_page[HT_KV_TQ4] = few_v_tq4;
+    k->few_v_page[HT_KV_TQ3] = few_v_tq3;
 }

@@ -2,6 +2,7 @@
  * has a kernel for. */
 #include "backend/cpu/generic/simd.h"
 
+#define CPU_UNROLLED 0
 #include "backend/cpu/body_kv.h"
 
 enum { SKETCH_MAX = 1024 }; /* ht_kvtype_fits lets no larger head in */
