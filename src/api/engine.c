@@ -323,7 +323,7 @@ static int load_devices(ht_engine *e, const ht_engine_params *p, ht_err *err)
     const uint64_t avail = ht_mem_available();
     ht_pool_params pool;
     uint32_t ctx = 0;
-    HT_TRY(api__whole_open(e, err));
+    HT_TRY(api__whole_open(e, p->ctx, err));
     e->prefix_pages = api__prefix_pages(e, p);
     HT_TRY(choose_ctx(e, cls, p->ctx, avail, &ctx, err));
     if (e->ubatch > ctx) e->ubatch = ctx; /* no chunk is longer than the context */
@@ -334,6 +334,10 @@ static int load_devices(ht_engine *e, const ht_engine_params *p, ht_err *err)
     /* A user who names an engine, or what loses something, has decided: nothing is routed then. */
     if (!p->prefill_engine && !p->decode_engine && !e->kv.packs && !e->keep_pages)
         HT_TRY(api__route_open(e, p->store, err));
+    if (e->route && api__whole_most(e)) { /* a route runs whole prompts: room for them */
+        HT_TRY(estimate(e, cls, ctx, &e->mem, &pool, err));
+        HT_TRY(check_memory(e, avail, err));
+    }
     return make_pool(e, p, &pool, err);
 }
 

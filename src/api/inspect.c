@@ -160,6 +160,7 @@ static void write_buckets(ht_jw *w, const look *k, const ht_stage *tape, size_t 
             ht_jw_kstr(w, "engine", (*be)->name);
             ht_jw_kuint(w, "rows", *rows);
             ht_jw_kuint(w, "planBytes", fp.scratch);
+            ht_jw_kuint(w, "compileBytes", fp.making);
             ht_jw_end(w, '}');
         }
         (*be)->close(dev);

@@ -2,6 +2,7 @@
  * binary, machine and precision, chosen by route/plan.h; see route.h. */
 #include "api/route.h"
 #include "api/subject.h"
+#include "api/whole.h"
 #include "core/clock.h"
 #include "route/guard.h"
 #include "route/store.h"
@@ -59,7 +60,7 @@ static int read_identity(ht_engine *e, struct api__route *r, ht_err *err)
 
 /* What a backend's text sets beyond the device. rep: of each phase, "" for the engine's own. */
 typedef struct {
-    char rep[API_PHASES][32], cover[8], isa[16];
+    char rep[API_PHASES][32], cover[8], isa[16], graph[256];
     long threads, ubatch;
 } settings;
 
@@ -89,6 +90,18 @@ static bool read_assets(struct api__route *r, lane *l)
            api__libs_sha256(&libs, NULL, l->assets, &ignored) == 0;
 }
 
+/* ";graph=KEY=VALUE" as one more of the settings behind --graph. */
+static bool read_graph(const char *p, settings *x)
+{
+    static const char key[] = ";graph=";
+    const size_t n = strlen(x->graph);
+    if (strncmp(p, key, sizeof key - 1) != 0) return false;
+    p += sizeof key - 1;
+    const int k = snprintf(x->graph + n, sizeof x->graph - n, "%s%.*s", n ? "," : "",
+                           (int)strcspn(p, ";"), p);
+    return k > 0 && (size_t)k < sizeof x->graph - n;
+}
+
 static bool read_settings(const char *p, settings *x)
 {
     for (; *p == ';'; p += 1 + strcspn(p + 1, ";")) {
@@ -97,7 +110,7 @@ static bool read_settings(const char *p, settings *x)
             sscanf(p, ";isa=%15[a-z0-9]", x->isa) == 1 ||
             sscanf(p, ";prefill-rep=%31[^;]", x->rep[API_PREFILL]) == 1 ||
             sscanf(p, ";decode-rep=%31[^;]", x->rep[API_DECODE]) == 1 ||
-            sscanf(p, ";cover=%7[a-z]", x->cover) == 1)
+            sscanf(p, ";cover=%7[a-z]", x->cover) == 1 || read_graph(p, x))
             continue;
         return false; /* a setting that this build does not know */
     }
@@ -108,7 +121,7 @@ static bool read_settings(const char *p, settings *x)
  * then the planner answers NO_ENGINE. */
 static bool open_lane(ht_engine *e, struct api__route *r, const char *backend, ht_err *err)
 {
-    char name[32] = "", opts[64];
+    char name[32] = "", opts[1400];
     settings x = {.threads = e->threads, .ubatch = e->ubatch};
     const size_t n = strcspn(backend, ";");
     if (n >= sizeof name) return false;
@@ -119,7 +132,9 @@ static bool open_lane(ht_engine *e, struct api__route *r, const char *backend, h
     if (!be || !read_settings(backend + n, &x) || x.threads < 1 || x.threads > 4096 ||
         x.ubatch < 1 || x.ubatch > (long)e->ubatch)
         return false;
-    (void)snprintf(opts, sizeof opts, "threads=%ld%s%s", x.threads, x.isa[0] ? ",isa=" : "", x.isa);
+    if (be->buckets ? api__whole_set(e, x.graph, err) != 0 : x.graph[0] != 0) return false;
+    (void)snprintf(opts, sizeof opts, "threads=%ld%s%s%s", x.threads, x.isa[0] ? ",isa=" : "",
+                   x.isa, be->buckets ? api__whole_opts(e) : "");
     api__unit *u = &e->unit[e->n_units];
     ht_dev *dev = NULL;
     if (be->open(&dev, opts, err)) return false;
@@ -127,6 +142,7 @@ static bool open_lane(ht_engine *e, struct api__route *r, const char *backend, h
     e->n_units++; /* from here on the engine closes it */
     lane *l = &r->lane[r->n_lanes];
     if (be->load(dev, e->model, err) || !set_phases(e, l, &x, u)) return false;
+    if (be->buckets && api__whole_lane(e, &l->phase[API_PREFILL], err)) return false;
     l->backend = backend;
     r->engines[r->n_lanes++] = backend;
     return read_assets(r, l);

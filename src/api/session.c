@@ -203,13 +203,16 @@ static uint32_t whole_want(const ht_engine *e, const eval_job *j)
     return j->n_want <= API_EVAL_FEW ? API_EVAL_FEW : eval_want_cap(e);
 }
 
-/* Where an evaluation runs: on such an engine only from the beginning and in one piece. */
+/* Where an evaluation runs: on such an engine only from the beginning and in one piece. What goes
+ * on behind a prompt is no prompt, and the engine that decodes runs it. */
 static int eval_place(ht_session *s, const eval_job *j, ht_err *err)
 {
     ht_engine *e = s->e;
-    const bool fits = ht_seq_len(s->seq) == 0 && j->n_want <= whole_want(e, j);
     api__route_reference(e);
-    HT_TRY(api__whole_choose(e, fits ? j->n : e->ctx + 1, whole_want(e, j), err));
+    if (ht_seq_len(s->seq)) HT_TRY(api__whole_pass(e, "CONTINUATION", NULL, err));
+    else if (j->n_want > whole_want(e, j))
+        HT_TRY(api__whole_pass(e, "ROWS", "so many rows of logits at once", err));
+    else HT_TRY(api__whole_choose(e, j->n, whole_want(e, j), err));
     memcpy(s->rec.phase, e->phase, sizeof s->rec.phase);
     return 0;
 }

@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 8 }; /* buckets of an engine */
+enum {
+    MOST = 8, /* buckets of an engine */
+    PADDING_MAX = 4
+}; /* rows run for each row of a prompt whose own bucket has no memory */
 
 struct api__whole {
     api__phase base[API_PHASES]; /* as opened */
@@ -14,10 +17,13 @@ struct api__whole {
     char opts[1200];
     char device[48];
     bool strict, cold, approximate;
+    bool lane;       /* taken by routes only, not named by the user */
     uint8_t act;     /* enum ht_act */
-    uint64_t memory; /* budget in bytes; 0: half of what is available */
+    uint64_t memory; /* given budget in bytes; 0: half of what is available */
+    uint64_t budget; /* the one in force */
     uint32_t rows[MOST];
-    uint64_t bytes[MOST];
+    uint64_t bytes[MOST];        /* of a plan as long as it is there */
+    uint64_t making_bytes[MOST]; /* beyond that while it is compiled; one at a time */
     bool taken[MOST], failed[MOST];
     size_t n;
     /* cold start: one compilation at a time, in a thread of its own */
@@ -59,14 +65,9 @@ static int set(struct api__whole *w, const char *key, const char *value, ht_err 
         key, value);
 }
 
-int api__whole_read(ht_engine *e, const char *settings, ht_err *err)
+static int read_settings(struct api__whole *w, const char *settings, ht_err *err)
 {
-    struct api__whole *w = ht_arena_alloc(e->arena, sizeof *w);
-    if (!w) return HT_FAIL(err, HT_ENOMEM, "no memory for the graph engine's settings");
-    e->whole = w;
-    w->e = e;
-    w->act = HT_ACT_F32;
-    for (const char *p = settings ? settings : ""; *p;) {
+    for (const char *p = settings; *p;) {
         char word[1100];
         const size_t n = strcspn(p, ",");
         if (n >= sizeof word) return HT_FAIL(err, HT_EARG, "a graph setting is too long");
@@ -82,7 +83,33 @@ int api__whole_read(ht_engine *e, const char *settings, ht_err *err)
         p += n;
         p += *p == ',';
     }
-    return 0;
+    if (w->act != HT_ACT_BF16 || w->approximate) return 0;
+    return HT_FAIL(
+        err, HT_EUNSUPPORTED,
+        "act=bf16 in --graph rounds what the exact contract keeps: no substitute for it; "
+        "declare it with approximate=1");
+}
+
+int api__whole_read(ht_engine *e, const char *settings, ht_err *err)
+{
+    struct api__whole *w = ht_arena_alloc(e->arena, sizeof *w);
+    if (!w) return HT_FAIL(err, HT_ENOMEM, "no memory for the graph engine's settings");
+    e->whole = w;
+    w->e = e;
+    w->act = HT_ACT_F32;
+    return read_settings(w, settings ? settings : "", err);
+}
+
+int api__whole_set(ht_engine *e, const char *settings, ht_err *err)
+{
+    struct api__whole *w = e->whole;
+    if (w->unit)
+        return HT_FAIL(err, HT_EUNSUPPORTED, "one engine of whole prompts is open already");
+    w->opts[0] = w->device[0] = 0;
+    w->strict = w->cold = w->approximate = false;
+    w->memory = 0;
+    w->act = HT_ACT_F32;
+    return read_settings(w, settings, err);
 }
 
 const char *api__whole_opts(const ht_engine *e)
@@ -111,7 +138,7 @@ void api__whole_class(const ht_engine *e, const api__phase *p, char *out, size_t
 /* ---- buckets --------------------------------------------------------------------------------- */
 
 /* Bytes of the plan of a bucket. */
-static int price(ht_engine *e, uint32_t rows, uint64_t *bytes, ht_err *err)
+static int price(ht_engine *e, uint32_t rows, uint64_t *bytes, uint64_t *making, ht_err *err)
 {
     const api__unit *u = e->whole->unit;
     ht_bucket b;
@@ -121,48 +148,78 @@ static int price(ht_engine *e, uint32_t rows, uint64_t *bytes, ht_err *err)
     if (u->be->footprint)
         HT_TRY(u->be->footprint(u->dev, e->model, e->tape, e->n_tape, &b, &fp, err));
     *bytes = fp.scratch;
+    *making = fp.making;
     return 0;
 }
 
-/* Compiled plans share nothing, so each bucket costs the model's weights again. In the order in
- * which they are worth it: the most usual prompts, the longest, then the shorter ones, which a
- * larger bucket could take too. */
-static void admit(struct api__whole *w, uint64_t budget)
+/* Compiled plans share nothing, so each bucket costs the model's weights again, and whichever is
+ * compiled last needs its own peak beside all others. In the order in which they are worth it: the
+ * most usual prompts, then downwards, where padding to a larger bucket costs most of the work, then
+ * the longest. One that the context cannot hold is left out. */
+static void admit(struct api__whole *w, uint64_t budget, uint32_t ctx)
 {
-    uint64_t sum = 0;
+    uint64_t sum = 0, peak = 0;
     for (size_t k = 0; k < w->n; k++) {
-        /* 512 2048 128 32 for four: the second largest, the largest, then downwards. */
-        const size_t i = w->n < 2 ? k : k == 0 ? w->n - 2 : k == 1 ? w->n - 1 : w->n - 1 - k;
-        w->taken[i] = sum + w->bytes[i] <= budget;
-        if (w->taken[i]) sum += w->bytes[i];
+        /* 512 128 32 2048 for four: the last one at the end. */
+        const size_t i = w->n < 2 || k == w->n - 1 ? w->n - 1 : w->n - 2 - k;
+        const uint64_t most = w->making_bytes[i] > peak ? w->making_bytes[i] : peak;
+        w->taken[i] = (!ctx || w->rows[i] <= ctx) && sum + w->bytes[i] + most <= budget;
+        if (!w->taken[i]) continue;
+        sum += w->bytes[i];
+        peak = most;
     }
 }
 
-int api__whole_open(ht_engine *e, ht_err *err)
+/* The prefill phase is on such an engine: pick its buckets. */
+static int pick(ht_engine *e, uint32_t ctx, ht_err *err)
 {
     struct api__whole *w = e->whole;
     const api__phase *p = &e->phase[API_PREFILL];
-    if (!api__is_whole(p)) return 0;
     const uint64_t avail = ht_mem_available();
     const ht_backend *be = p->unit->be;
     w->unit = p->unit;
-    memcpy(w->base, e->phase, sizeof w->base);
-    w->fallback = e->phase[API_DECODE];
-    w->fallback.forced = false;
     uint64_t least = UINT64_MAX;
     for (w->n = 0; w->n < MOST && be->buckets[w->n]; w->n++) {
         w->rows[w->n] = be->buckets[w->n];
-        HT_TRY(price(e, w->rows[w->n], &w->bytes[w->n], err));
-        if (w->bytes[w->n] < least) least = w->bytes[w->n];
+        HT_TRY(price(e, w->rows[w->n], &w->bytes[w->n], &w->making_bytes[w->n], err));
+        const uint64_t needs = w->bytes[w->n] + w->making_bytes[w->n];
+        if (needs < least) least = needs;
     }
-    const uint64_t budget = w->memory ? w->memory : avail ? avail / 2 : UINT64_MAX;
-    admit(w, budget);
+    w->budget = w->memory ? w->memory : avail ? avail / 2 : UINT64_MAX;
+    admit(w, w->budget, ctx);
+    if (ctx && w->n && ctx < w->rows[0]) return 0; /* every prompt will be told so */
     for (size_t i = 0; w && i < w->n; i++)
         if (w->taken[i]) return 0;
     return HT_FAIL(err, HT_ENOMEM,
                    "engine %s needs %llu MiB for its smallest bucket and may take %llu; raise "
                    "memory= in --graph, or use another engine",
-                   be->name, (unsigned long long)(least >> 20), (unsigned long long)(budget >> 20));
+                   be->name, (unsigned long long)(least >> 20),
+                   (unsigned long long)(w->budget >> 20));
+}
+
+int api__whole_open(ht_engine *e, uint32_t ctx, ht_err *err)
+{
+    struct api__whole *w = e->whole;
+    if (!api__is_whole(&e->phase[API_PREFILL])) return 0;
+    memcpy(w->base, e->phase, sizeof w->base);
+    w->fallback = e->phase[API_DECODE];
+    w->fallback.forced = false;
+    return pick(e, ctx, err);
+}
+
+int api__whole_lane(ht_engine *e, const api__phase *p, ht_err *err)
+{
+    struct api__whole *w = e->whole;
+    const api__phase own = e->phase[API_PREFILL];
+    memcpy(w->base, e->phase, sizeof w->base);
+    w->fallback = own;
+    w->lane = true;
+    w->strict = false; /* what a route cannot run is the reference's, whoever measured it */
+    e->phase[API_PREFILL] = *p;
+    const int rc = pick(e, e->ctx, err);
+    e->phase[API_PREFILL] = own;
+    if (rc) w->n = 0;
+    return rc;
 }
 
 uint32_t api__whole_rows(const ht_engine *e, uint32_t n)
@@ -171,6 +228,15 @@ uint32_t api__whole_rows(const ht_engine *e, uint32_t n)
     for (size_t i = 0; w && i < w->n; i++)
         if (w->taken[i] && w->rows[i] >= n && w->rows[i] <= e->ctx) return w->rows[i];
     return 0;
+}
+
+/* Rows that most of a run would be padding: what is beyond the next larger bucket's step. Better
+ * left to another engine than computed sixteen times. */
+static bool mostly_padding(const struct api__whole *w, uint32_t n, uint32_t rows)
+{
+    size_t own = 0;
+    while (own < w->n && w->rows[own] < n) own++;
+    return own < w->n && w->rows[own] != rows && rows > PADDING_MAX * n;
 }
 
 uint32_t api__whole_most(const ht_engine *e)
@@ -185,13 +251,15 @@ uint32_t api__whole_most(const ht_engine *e)
 uint64_t api__whole_extra(const ht_engine *e)
 {
     const struct api__whole *w = e->whole;
-    uint64_t sum = 0, most = 0;
+    uint64_t sum = 0, most = 0, peak = 0;
     for (size_t i = 0; w && i < w->n; i++) {
         if (!w->taken[i] || w->rows[i] > e->ctx) continue;
         sum += w->bytes[i];
         if (w->bytes[i] > most) most = w->bytes[i];
+        if (w->making_bytes[i] > peak) peak = w->making_bytes[i];
     }
-    return sum - most;
+    /* Where a route may take it, the engine's estimate holds another prefill. */
+    return peak + (w && w->lane ? sum : sum - most);
 }
 
 /* ---- cold start ------------------------------------------------------------------------------ */
@@ -281,6 +349,16 @@ int api__whole_choose(ht_engine *e, uint32_t n, uint32_t want, ht_err *err)
         fall_back(e, "BUCKET", false);
         return 0;
     }
+    if (mostly_padding(w, n, rows)) {
+        if (w->strict)
+            return HT_FAIL(
+                err, HT_ENOMEM,
+                "engine %s has no memory for the bucket of a prompt of %u tokens, and %u "
+                "rows would be mostly padding; raise memory= in --graph",
+                w->unit->be->name, n, rows);
+        fall_back(e, "MEMORY", false);
+        return 0;
+    }
     e->phase[API_PREFILL].ubatch = rows;
     int rc = w->failed[at] && !w->strict ? HT_EDEVICE : 0;
     if (rc) (void)HT_FAIL(&why, rc, "failed before in this process");
@@ -295,6 +373,20 @@ int api__whole_choose(ht_engine *e, uint32_t n, uint32_t want, ht_err *err)
     w->failed[at] = true;
     (void)snprintf(w->why, sizeof w->why, "%.150s", why.msg);
     fall_back(e, "ENGINE_FAILED", false);
+    return 0;
+}
+
+int api__whole_pass(ht_engine *e, const char *reason, const char *what, ht_err *err)
+{
+    struct api__whole *w = e->whole;
+    reset(e);
+    if (!api__is_whole(&e->phase[API_PREFILL])) return 0;
+    if (what && w->strict)
+        return HT_FAIL(err, HT_EUNSUPPORTED,
+                       "engine %s does not give %s, and strict forbids another", w->unit->be->name,
+                       what);
+    w->why[0] = 0;
+    fall_back(e, reason, false);
     return 0;
 }
 
@@ -332,13 +424,14 @@ void api__whole_info(ht_jw *j, const ht_engine *e)
     ht_jw_kbool(j, "strict", w->strict);
     ht_jw_kbool(j, "coldStart", w->cold);
     ht_jw_kbool(j, "approximate", w->approximate);
-    ht_jw_kuint(j, "budgetBytes", w->memory);
+    ht_jw_kuint(j, "budgetBytes", w->budget);
     ht_jw_key(j, "buckets");
     ht_jw_arr(j);
     for (size_t i = 0; w && i < w->n; i++) {
         ht_jw_obj(j);
         ht_jw_kuint(j, "rows", w->rows[i]);
         ht_jw_kuint(j, "planBytes", w->bytes[i]);
+        ht_jw_kuint(j, "compileBytes", w->making_bytes[i]);
         ht_jw_kbool(j, "admitted", w->taken[i]);
         ht_jw_end(j, '}');
     }

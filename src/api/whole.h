@@ -9,8 +9,13 @@
 HT_MUST_USE int api__whole_read(ht_engine *, const char *settings, ht_err *);
 /* Options for the device of such an engine: what was given for it, with a leading comma, or "". */
 const char *api__whole_opts(const ht_engine *);
-/* With devices open: pick the buckets that the memory budget admits. HT_ENOMEM: not even one. */
-HT_MUST_USE int api__whole_open(ht_engine *, ht_err *);
+/* With devices open: pick the buckets that the memory budget admits, the peak of compiling one of
+ * them included. ctx: what the caller asked for, or 0. HT_ENOMEM: not even one. */
+HT_MUST_USE int api__whole_open(ht_engine *, uint32_t ctx, ht_err *);
+/* The same for a route's lane: settings before its device is opened, `prefill` when it is. One
+ * such engine at a time. */
+HT_MUST_USE int api__whole_set(ht_engine *, const char *settings, ht_err *);
+HT_MUST_USE int api__whole_lane(ht_engine *, const api__phase *prefill, ht_err *);
 void api__whole_close(ht_engine *);
 bool api__is_whole(const api__phase *);
 /* Smallest admitted bucket of at least n rows within the context; 0: none. */
@@ -23,6 +28,9 @@ uint64_t api__whole_extra(const ht_engine *);
  * when this returns, or the phase is the reference's and says why. Under strict what fails is an
  * error instead. */
 HT_MUST_USE int api__whole_choose(ht_engine *, uint32_t n, uint32_t want, ht_err *);
+/* Let the reference run what such an engine does not: `reason` for the receipt. what not NULL:
+ * under strict it is an error that it does not give `what`. */
+HT_MUST_USE int api__whole_pass(ht_engine *, const char *reason, const char *what, ht_err *);
 /* After a run of the session's prompt on such an engine failed with rc: may the prompt begin again
  * on the reference? Then the session's phases are set. */
 bool api__whole_retry(ht_session *, int rc, const ht_err *);

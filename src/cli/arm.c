@@ -17,6 +17,7 @@ static const struct {
     {"ctv", offsetof(ht_engine_params, ctv), false},
     {"decode-engine", offsetof(ht_engine_params, decode_engine), false},
     {"decode-rep", offsetof(ht_engine_params, decode_rep), false},
+    {"graph", offsetof(ht_engine_params, graph), false},
     {"isa", offsetof(ht_engine_params, isa), false},
     {"model", offsetof(ht_engine_params, model), false},
     {"prefill-engine", offsetof(ht_engine_params, prefill_engine), false},
@@ -25,6 +26,14 @@ static const struct {
     {"threads", offsetof(ht_engine_params, threads), true},
     {"ubatch", offsetof(ht_engine_params, ubatch), true},
 };
+
+static char *list(ht_arena *a, const char *had, const char *more)
+{
+    const size_t n = strlen(had) + strlen(more) + 2;
+    char *both = ht_arena_alloc(a, n);
+    if (both) (void)snprintf(both, n, "%s,%s", had, more);
+    return both;
+}
 
 static int set_one(ht_arena *a, const char *word, size_t n, ht_engine_params *p, ht_err *e)
 {
@@ -39,6 +48,11 @@ static int set_one(ht_arena *a, const char *word, size_t n, ht_engine_params *p,
         if (strcmp(copy, setting[i].key) != 0) continue;
         char *field = (char *)p + setting[i].at;
         if (!setting[i].number) {
+            const char *had = NULL;
+            memcpy(&had, field, sizeof had);
+            /* --graph is a list itself: graph=KEY=VALUE may come several times. */
+            if (had && strcmp(copy, "graph") == 0) value = list(a, had, value);
+            if (!value) return HT_FAIL(e, HT_ENOMEM, "--candidate: out of memory");
             memcpy(field, &value, sizeof value);
             return 0;
         }
@@ -53,7 +67,7 @@ static int set_one(ht_arena *a, const char *word, size_t n, ht_engine_params *p,
     return HT_FAIL(
         e, HT_EARG,
         "--candidate: \"%.60s\" is not KEY=VALUE with KEY one of act, cover, ctk, ctv, engine, "
-        "prefill-engine, decode-engine, prefill-rep, decode-rep, isa, model, store, "
+        "prefill-engine, decode-engine, prefill-rep, decode-rep, graph, isa, model, store, "
         "threads, ubatch",
         copy);
 }

@@ -1,6 +1,7 @@
 /* qualify.c - hetero qualify: a sealed paired experiment on this machine, written as a bundle
  * and judged by the policy (docs/harness.md); with --reference the check of the reference engine
  * instead. */
+#include "cli/edge.h"
 #include "cli/sched.h"
 #include "cli/seconds.h"
 #include "cli/store.h"
@@ -40,6 +41,7 @@ typedef struct {
     const char *selection, **used;
     size_t n_used;
     ht_key *key;
+    const char *decodes; /* engine that runs the candidate's decode phase */
     uint32_t ctx;
 } work;
 
@@ -283,6 +285,29 @@ static int run_quality(work *w, ht_bundle_file *file, size_t *n, ht_err *e)
     return 0;
 }
 
+/* Where a prompt changes engines before it is decoded, the hand-off is part of a route's price. */
+static int run_edge(work *w, ht_bundle_file *file, size_t *n, ht_err *e)
+{
+    cli__edge x = {.ref = w->ref, .cand = w->cand, .min_tokens = UINT32_MAX};
+    char *text = NULL;
+    for (size_t i = 0; i < w->n_cells; i++) {
+        const ht_scope *s = &w->cell[i].scope;
+        if (s->phase != HT_PREFILL || !strncmp(s->backend, w->decodes, strlen(w->decodes)))
+            continue;
+        x.from = s->backend;
+        if (s->min_tokens < x.min_tokens) x.min_tokens = s->min_tokens;
+        if (s->max_tokens > x.max_tokens) x.max_tokens = s->max_tokens;
+    }
+    if (!x.from) return 0;
+    x.to = w->decodes;
+    cli__say(w->c, CLI_INFO, "measuring the hand-off from %s to %s", x.from, x.to);
+    HT_TRY(cli__edge_measure(&x, &text, &file[*n].n, e));
+    file[*n].path = "edges.json";
+    file[*n].data = ht_arena_strndup(w->arena, text, file[*n].n);
+    ht_mem_free(text);
+    return file[(*n)++].data ? 0 : HT_FAIL(e, HT_ENOMEM, "qualify: out of memory");
+}
+
 static int open_arms(work *w, ht_err *e)
 {
     ht_engine_params p;
@@ -300,6 +325,10 @@ static int open_arms(work *w, ht_err *e)
     HT_TRY(cli__subject_make(w->arena, w->ref, &w->subject, e));
     ht_gpus_read(&w->gpus);
     HT_TRY(cli__machine_read(w->c, w->arena, &w->gpus, &w->machine, e));
+    const ht_json *phases = ht_json_get(cand, "phases");
+    w->decodes = phases && phases->n > HT_DECODE
+                     ? cli__str(&phases->at[HT_DECODE], "executed", "cpu")
+                     : "cpu";
     HT_TRY(make_cells(w, ref, cand, e));
     for (size_t i = 0; i < w->n_cells; i++)
         if (w->cell[i].scope.max_tokens + 16 > w->ctx)
@@ -344,12 +373,13 @@ static int experiment(work *w, int *status, ht_err *e)
     const ht_opts *o = w->c->o;
     const char *parent = ht_opt_str(o, HT_OPT_OUT) ? ht_opt_str(o, HT_OPT_OUT) : "evidence";
     char dir[CLI_PATH], final[CLI_PATH + HT_SHA256_HEX], id[HT_SHA256_HEX];
-    ht_bundle_file file[CLI_SUBJECT_FILES + 3];
+    ht_bundle_file file[CLI_SUBJECT_FILES + 4];
     int64_t seed = ht_opt_int(o, HT_OPT_SEED);
     ht_cpu_threads threads;
     size_t n = 0;
     for (; n < w->subject.n_files; n++) file[n] = w->subject.file[n];
     HT_TRY(run_quality(w, file, &n, e));
+    HT_TRY(run_edge(w, file, &n, e));
     HT_TRY(cli__run_dir(parent, dir, e));
     ht_cpu_threads_get(&threads);
     const uint32_t pairs = (uint32_t)ht_opt_int(o, HT_OPT_PAIRS);

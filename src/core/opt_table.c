@@ -112,7 +112,7 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
     [HT_OPT_CANDIDATE] = STR(INPUT, 0, C(QUALITY) | C(QUALIFY) | C(COMPARE), "--candidate",
         "KEY=VALUE,...", NULL,
         "in what the candidate differs from the reference: act, ctk, ctv, engine, prefill-engine, "
-        "decode-engine, prefill-rep, decode-rep, isa, threads, ubatch, model"),
+        "decode-engine, prefill-rep, decode-rep, graph, isa, threads, ubatch, model"),
     [HT_OPT_POLICY] = STR(INPUT, 0, C(KEYS) | C(QUALITY) |
         C(QUALIFY) | C(COMPARE), "--policy", "FILE",
         NULL,

@@ -90,6 +90,7 @@ typedef struct {                       /* bytes of memory                       
     uint64_t copied;                   /* a device's own copies of weights                        */
     uint64_t in_place;                 /* weights read where the model has them                   */
     uint64_t scratch;                  /* of one plan                                             */
+    uint64_t making;                   /* beyond that while the plan is made and first run        */
 } ht_footprint;
 
 typedef struct ht_backend {            /* "ref", "cpu", "graph", "cuda", ...; const, no state    */

@@ -105,6 +105,7 @@ static void check_receipt(ht_arena *a, const char *text, uint64_t tokens, uint64
     T_EQ_STR(ht_json_get(f, "inferencePrecision")->s, "f32");
     T_EQ_INT(ht_json_get(f, "productsBelowF32")->i, 0);
     T_EQ_INT(strlen(ht_json_get(f, "profileSha256")->s), 64);
+    T_CHECK(ht_json_get(f, "cancelMs")->i >= 4, "the time of a cancel is said");
 }
 
 /* The exact contract: tokens of the mixed run are those of the reference wherever its two likeliest

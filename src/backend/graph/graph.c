@@ -125,6 +125,36 @@ int graph__open_api(ht_dev **out, const ov_api *api, const char *path, const cha
     return 0;
 }
 
+/* A graph of one node, read and compiled: the parts of the library that are loaded on first use
+ * are there now or missing now, and not when a prompt comes. So is what a receipt names as the
+ * process's libraries. */
+static int try_out(ht_dev *dev, ht_err *e)
+{
+    static const char text[] =
+        "<?xml version=\"1.0\"?><net name=\"one\" version=\"11\"><layers>"
+        "<layer id=\"0\" name=\"x\" type=\"Parameter\" version=\"opset1\">"
+        "<data shape=\"1\" element_type=\"f32\"/><output><port id=\"0\" precision=\"FP32\">"
+        "<dim>1</dim></port></output></layer>"
+        "<layer id=\"1\" name=\"y\" type=\"Result\" version=\"opset1\">"
+        "<input><port id=\"0\" precision=\"FP32\"><dim>1</dim></port></input></layer></layers>"
+        "<edges><edge from-layer=\"0\" from-port=\"0\" to-layer=\"1\" "
+        "to-port=\"0\"/></edges></net>";
+    const ov_api *api = &dev->api;
+    int64_t one = 1;
+    char nothing = 0;
+    ov_tensor *space = NULL;
+    ov_model *model = NULL;
+    ov_compiled *made = NULL;
+    int status = api->wrap(OV_I8, (ov_shape){1, &one}, &nothing, &space);
+    if (!status) status = api->read(dev->core, text, sizeof text - 1, space, &model);
+    if (!status) status = api->compile(dev->core, model, dev->device, 0, NULL, &made);
+    if (made) api->compiled_free(made);
+    if (model) api->model_free(model);
+    if (space) api->tensor_free(space);
+    return graph__ov_check(api, status, HT_EUNSUPPORTED, "trying it out with a graph of one node",
+                           e);
+}
+
 static int open_dev(ht_dev **out, const char *opts, ht_err *e)
 {
     char where[1024] = "", path[1024];
@@ -132,7 +162,12 @@ static int open_dev(ht_dev **out, const char *opts, ht_err *e)
     *out = NULL;
     (void)option(opts, "openvino", where, sizeof where);
     HT_TRY(graph__ov_load(&api, where, path, sizeof path, e));
-    return graph__open_api(out, &api, path, opts, e);
+    HT_TRY(graph__open_api(out, &api, path, opts, e));
+    const int rc = try_out(*out, e);
+    if (!rc) return 0;
+    close_dev(*out);
+    *out = NULL;
+    return rc;
 }
 
 static int load(ht_dev *dev, const ht_model *m, ht_err *e)

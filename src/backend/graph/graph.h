@@ -78,6 +78,8 @@ typedef struct {                     /* what was asked for and what the compiled
     uint64_t xml_bytes, const_bytes, blob_bytes;
     uint32_t n_nodes, n_run, n_low;  /* of the profile: all, executed, below f32                  */
     char low[64], exec_sha[HT_SHA256_HEX];     /* first of n_low; digest of names and types       */
+    uint32_t profiles;               /* runs whose profile was read                               */
+    int64_t longest_us;              /* longest node of the last of them: a cancel waits for it   */
 } graph_facts;
 struct ht_plan {
     ht_dev *dev;

@@ -88,7 +88,8 @@ static uint64_t packed(const ht_dev *d, const ht_weight *w0, const ht_bucket *b)
 }
 
 /* A compiled graph holds every matrix in an order of its own, one per bucket: compiled models share
- * nothing. While it is compiled, widened weights stand beside it; that peak is the price. */
+ * nothing. While it is compiled, and until its first run has put them in that order, the constants
+ * stand beside it. */
 int graph__footprint(const ht_dev *d, const ht_model *m, const ht_stage *tape, size_t n,
                      const ht_bucket *b, ht_footprint *out, ht_err *e)
 {
@@ -108,6 +109,7 @@ int graph__footprint(const ht_dev *d, const ht_model *m, const ht_stage *tape, s
     const uint64_t nkv = (uint64_t)s->n_kv_heads * s->head_dim;
     const uint64_t row = 4 * (4 * (uint64_t)s->dim + 4 * nq + 4 * nkv + 3 * (uint64_t)s->ffn);
     *out = (ht_footprint){.in_place = m->embed.bytes,
-                          .scratch = 2 * w + b->rows * row + 4 * (uint64_t)s->vocab};
+                          .making = w,
+                          .scratch = w + b->rows * row + 4 * (uint64_t)s->vocab};
     return 0;
 }

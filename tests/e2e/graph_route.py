@@ -1,0 +1,70 @@
+"""A route onto the compiled-graph engine, from outside: prefill on graph measured against cpu under a fixture
+policy, promoted, and taken by hetero run without any engine being named: the plan with its prices, what
+executed, no copies, tokens of the all-cpu run. The graph's settings are part of the route."""
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
+from e2e import TALE, check, doc, end, err, skip
+from e2e import ENV as BASE
+from store import ENV, STORE, TOP, corpus, make_store, measured, promote
+
+TEXT = 'Once upon a time there was a small fox.'
+if 'HETERO_OPENVINO' in os.environ:
+    BASE['HETERO_OPENVINO'] = os.environ['HETERO_OPENVINO']
+
+
+def generate(*more):
+    d = doc('run', TALE, '-p', TEXT, '-n', '8', '--temp', '0', '--ignore-eos', '--json', *more, env=ENV)
+    return d or {'receipt': {'phases': [{}, {}]}, 'ids': None}
+
+
+def routed():
+    plain = generate()
+    candidate = 'prefill-engine=graph,graph=strict=1,graph=cache=' + os.path.join(TOP, 'compiled')
+    r, d = measured('qualify', 'p32', TALE, '--candidate', candidate, '--policy', make_store(), '-f', corpus(), '--json',
+                    '-o', os.path.join(TOP, 'evidence'))
+    if not check(r.returncode == 0, 'qualify', '%d: %s %s' % (r.returncode, err(r)[-300:], str(d)[-400:])):
+        return
+    promote(d['bundle'])
+    rows = (doc('routes', '--store', STORE, '--json', env=ENV) or {}).get('routes', [])
+    check(len(rows) == 1 and rows[0]['check'] == 'OK', 'one route', rows)
+    plan = doc('explain', TALE, '--route', '-p', '12', '-n', '8', '--store', STORE, '--json', env=ENV) or {}
+    phase = plan.get('phases', [{}])[0]
+    check(phase.get('decision') == 'promoted' and phase.get('backend', '').startswith('graph;graph=strict=1;graph=cache='),
+          'explain --route names engine and settings', plan)
+    check(phase.get('p50UcbNs', 0) > 0 and plan.get('costNs', 0) > 0, 'and prices', phase)
+    taken = generate('--store', STORE)
+    first, second = taken['receipt']['phases']
+    check((first.get('decision'), first.get('executed')) == ('promoted', 'graph'), 'the graph runs the prompt', first)
+    check(second.get('executed') == 'cpu', 'cpu decodes', second)
+    check(first.get('bundleId') == os.path.basename(d['bundle']), 'the bundle it was admitted by', first.get('bundleId'))
+    check(first.get('hostCopyBytes') == 0 and first.get('deviceCopyBytes') == 0, 'no copies', first)
+    facts = (first.get('segments') or [{}])[0].get('facts', {})
+    check(facts.get('inferencePrecision') == 'f32' and facts.get('productsBelowF32') == 0, 'precision read back', facts)
+    check(taken['ids'] == plain['ids'], 'the tokens of cpu', (taken['ids'], plain['ids']))
+    long = doc('run', TALE, '--ids', ','.join(['7'] * 40), '-n', '4', '--temp', '0', '--json', '--store', STORE, env=ENV)
+    if long:
+        p = long['receipt']['phases'][0]
+        check((p['decision'], p['reason'], p['engine']) == ('reference', 'BUCKET', 'cpu'), 'beyond what was measured', p)
+    gone = generate('--store', STORE, '-c', '16')
+    p = gone['receipt']['phases'][0]
+    check(p.get('decision') == 'reference', 'a context that the measured bucket exceeds', p)
+
+
+def absent():
+    """The same store where the library is not: the reference, and the receipt says why."""
+    d = doc('run', TALE, '-p', TEXT, '-n', '4', '--temp', '0', '--json', '--store', STORE,
+            env=dict(ENV, HETERO_OPENVINO='none'))
+    p = d['receipt']['phases'][0] if d else {}
+    check((p.get('decision'), p.get('engine')) == ('reference', 'cpu'), 'without the library', p)
+    check(p.get('reason') in ('NO_ENGINE', 'OTHER_ASSETS'), 'its reason', p.get('reason'))
+
+
+engine = [e for e in (doc('doctor', '--json') or {'engines': []})['engines'] if e['name'] == 'graph']
+if engine and engine[0]['available']:
+    routed()
+    absent()
+else:
+    skip('graph_route', 'OpenVINO is not on this machine: make graph-runtime')
+end()
