@@ -76,8 +76,26 @@ def settings():
     check('approximate=1' in r, 'AUTO must be declared', r)
     r = refusal('run', TALE, '-p', 'x', '-n', '1', *GRAPH, '--graph', 'device=QPU,approximate=1')
     check('no device QPU' in r, 'an unknown device', r)
+    r = refusal('run', TALE, '-p', 'x', '-n', '1', *GRAPH, '--graph', 'act=bf16')
+    check('approximate=1' in r, 'bf16 must be declared', r)
     r = refusal('run', TALE, '-p', 'x', '-n', '1', *GRAPH, '--graph', 'memory=1')
     check('smallest bucket' in r, 'a budget that nothing fits', r)
+
+
+def budget():
+    """Memory for the bucket 512 alone, the peak of compiling it included: a prompt that would be mostly padding in
+    it is the reference's, one that is not runs there."""
+    d = doc('inspect', TALE, '--json')
+    is_512 = [b for b in d['memory']['wholePromptBuckets'] if b['rows'] == 512] if d else []
+    if not check(len(is_512) == 1 and is_512[0]['compileBytes'] > 0, 'inspect prices bucket and compiling', is_512):
+        return
+    mib = (is_512[0]['planBytes'] + is_512[0]['compileBytes'] >> 20) + 1
+    p = prefill(ask(20, *GRAPH, graph='memory=%d' % mib) or {'receipt': {'phases': [{}]}})
+    check((p.get('decision'), p.get('reason'), p.get('engine')) == ('reference', 'MEMORY', 'cpu'), 'mostly padding', p)
+    p = prefill(ask(130, *GRAPH, graph='memory=%d' % mib) or {'receipt': {'phases': [{}]}})
+    check(p.get('executed') == 'graph' and p['segments'][0]['rowsMax'] == 512, 'a prompt that fills it', p)
+    r = refusal('run', TALE, '--ids', '5,6,7', '-n', '2', '-c', '512', *GRAPH, '--graph', 'strict=1,memory=%d' % mib)
+    check('mostly padding' in r and 'memory=' in r, 'strict says why', r)
 
 
 def cold_start():
@@ -113,6 +131,7 @@ if available():
     edges()
     other_work()
     settings()
+    budget()
     cold_start()
     cache()
 else:
