@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 
-PROMPT = [7 * i % 3000 + 300 for i in range(64)]
+PROMPT = [7 * i % 3000 + 300 for i in range(16)]
 
 
 def collected(text):
