@@ -103,6 +103,10 @@ typedef struct ht_pack_params {
     const char *q4_type;     /* body of q4: "q4_0" (default) or "q4_k"                            */
     const char *head_type;   /* q4 only: type of the head; NULL: the better default (q6_k/q8_0)   */
     const char *pre_override;
+    const char *calibrate;   /* a text: store the keys' means over it, which types of the KV cache
+                                given as "TYPE,mean" subtract (docs/pack.md); NULL: none          */
+    int requantise;          /* let q8 be made of a q4 source: larger and no better, but quicker to
+                                compute with where 8-bit kernels are                             */
     int threads;             /* 0: default                                                       */
     ht_progress_fn progress; void *user;
 } ht_pack_params;
@@ -125,7 +129,8 @@ typedef struct ht_engine_params {
     const char *act;                /* "f32" (default) or "q8"                                   */
     const char *ctk, *ctv;          /* cached keys and values: "f16" (default), "f32"; smaller, with
                                        a loss: "q8_0", "q4_0", rotated "q8_0r", "q4_0r", "tq4",
-                                       "tq3"; layers apart: "q8_0,0-1=f16,27=f16"               */
+                                       "tq3"; layers apart: "q8_0,0-1=f16,27=f16"; keys without
+                                       their mean, where the pack has it: "tq4,mean"            */
     const char *kv_gates;           /* folder of measured losses (ht_engine_kv_gate); NULL: none  */
     int kv_force;                   /* take types that lose something without one               */
     int kv_pack;                    /* who packs their pages: enum ht_kv_pack; bits are the same  */
@@ -304,7 +309,8 @@ typedef struct ht_constraint {
 void ht_matcher_constraint(ht_matcher *, ht_constraint *out);
 /* Guessing ahead, without loss: the tokens, log-probabilities and the end are those of a plain
  * generation, whatever is guessed. Guesses are verified several rows a run; how many, and whether
- * at all, follows from the measured gain. */
+ * at all, follows from the measured gain. With `reject` tokens come from the same distribution, but
+ * are others than a plain generation with that seed draws. */
 typedef struct ht_speculation {
     int lookup;                      /* guess from what the session itself has said               */
     ht_session *draft;               /* a session of a draft model's engine, used for nothing else
@@ -313,6 +319,10 @@ typedef struct ht_speculation {
     uint32_t draft_max;              /* guesses of a round; 0: the most there can be, 15 */
     uint32_t draft_min;              /* shorter drafts are not used */
     int always;                      /* never switched off, always draft_max: tests, measurements */
+    int reject;                      /* keep a draft model's guess by rejection sampling: more of
+                                        them, at temperatures above 0 */
+    int parallel;                    /* the draft model guesses in a thread of its own meanwhile;
+                                        its engine is in use until the generation ends */
 } ht_speculation;
 typedef struct ht_gen_params {
     uint32_t max_new;                /* 0: until the context ends */

@@ -10,6 +10,7 @@
 #include "core/hash.h"
 #include "core/json.h"
 #include "decode/adapt.h"
+#include "decode/ahead.h"
 #include "format/file.h"
 #include "kv/kv.h"
 #include "kv/prefix.h"
@@ -101,6 +102,8 @@ typedef struct {
     uint8_t (*layer)[2];             /* [n_layers][K,V] enum ht_kvtype */
     char *name[2];                   /* as given: "q8_0,0-1=f16" */
     bool packs;                      /* some layer has a packed type */
+    bool mean;                       /* "TYPE,mean": keys are stored without their mean */
+    const float *k_mean;             /* it; in the engine's arena */
     const char *gate;                /* "exact", "measured" or "forced" */
     ht_kv_gate measured;             /* positions 0: not measured */
 } api__kv;
@@ -168,7 +171,8 @@ typedef struct {
 
 /* What guessing did in one call. */
 typedef struct {
-    bool on, lookup, always;
+    bool on, lookup, always, reject, parallel;
+    ht_ahead_stats ahead; /* of guesses in parallel, by the end */
     const uint8_t *draft; /* SHA-256 of the draft model; NULL: none */
     uint32_t draft_max, draft_min;
     uint64_t rounds, drafted[HT_ADAPT_SOURCES], accepted[HT_ADAPT_SOURCES];
@@ -312,6 +316,8 @@ HT_MUST_USE int api__run_parts(ht_engine *, const api__plan *, const api__part *
  * session where it was. */
 HT_MUST_USE int api__run(ht_session *, int phase, const api__plan *, const int32_t *ids, uint32_t n,
                          const uint32_t *want, uint32_t n_want, const float **logits, ht_err *);
+/* Stop the session's run under way, and the next one; from any thread. */
+void api__stop(ht_session *);
 /* longrope: may positions of a sequence of `total` be short; see session.c. */
 bool api__is_long(const ht_spec *, uint64_t total);
 /* Cut the session to len after a run of this plan with `drafted` guesses, `accepted` of them right,

@@ -228,6 +228,7 @@ static void write_speculation(ht_jw *w, const api__spec_record *r)
     ht_jw_kuint(w, "draftMax", r->draft_max);
     ht_jw_kuint(w, "draftMin", r->draft_min);
     ht_jw_kstr(w, "mode", r->always ? "always" : "adaptive");
+    ht_jw_kstr(w, "accept", r->reject ? "reject" : "match");
     ht_jw_kuint(w, "rounds", r->rounds);
     ht_jw_kuint(w, "lookupDrafted", r->drafted[HT_ADAPT_LOOKUP]);
     ht_jw_kuint(w, "lookupAccepted", r->accepted[HT_ADAPT_LOOKUP]);
@@ -235,6 +236,15 @@ static void write_speculation(ht_jw *w, const api__spec_record *r)
     ht_jw_kuint(w, "modelAccepted", r->accepted[HT_ADAPT_MODEL]);
     ht_jw_kuint(w, "draftNs", r->draft_ns);
     ht_jw_kint(w, "millisecondsSaved", r->saved_ns / 1000000);
+    if (r->parallel) {
+        ht_jw_key(w, "parallel");
+        ht_jw_obj(w);
+        ht_jw_kuint(w, "epochs", r->ahead.epochs);
+        ht_jw_kuint(w, "guessed", r->ahead.guessed);
+        ht_jw_kuint(w, "discarded", r->ahead.discarded);
+        ht_jw_kuint(w, "busyNs", r->ahead.busy_ns);
+        ht_jw_end(w, '}');
+    }
     if (r->failed.code) ht_jw_kstr(w, "draftGivenUp", ht_code_name(r->failed.code));
     ht_jw_end(w, '}');
 }

@@ -17,7 +17,7 @@ void api__leave(ht_engine *e)
     atomic_flag_clear_explicit(&e->busy, memory_order_release);
 }
 
-static void stop(ht_session *s)
+void api__stop(ht_session *s)
 {
     /* Flag first, then the plan: api__run publishes the plan first, then looks at the flag, so one
      * of the two sees the other. */
@@ -29,9 +29,9 @@ static void stop(ht_session *s)
 void ht_cancel(ht_session *s)
 {
     if (!s) return;
-    stop(s);
+    api__stop(s);
     ht_session *helper = atomic_load(&s->helper);
-    if (helper) stop(helper);
+    if (helper) api__stop(helper);
 }
 
 /* The record's entry for this phase and plan; the last one again when the table is full. */

@@ -1,24 +1,16 @@
 /* speculate.c - where guesses come from: the sequence's own past (decode/lookup.h) and a draft
- * model, a second engine with a session of its own. decode/adapt.h says how many and when.
- *
- * A draft model's session holds a view of the sequence: positions [base, base + its length). It
- * starts with the last VIEW tokens and starts again when its context is full, so that a small
- * context serves any length. What it holds beyond what turned out right is cut off before the next
- * draft. While it is switched off it does nothing, and comes back with a shorter view.
+ * model, a second engine with a session of its own (draft.h), which takes turns with the target or
+ * guesses in a thread of its own meanwhile (decode/ahead.h). decode/adapt.h says how many and when.
  *
  * Lookup costs next to nothing, so while it does not pay its guesses are still compared with what
  * plain steps bring (a shadow): it is known when it would pay, without a row spent on it. */
 #include "api/speculate.h"
+#include "api/draft.h"
 #include "core/clock.h"
-#include "decode/adapt.h"
+#include "decode/ahead.h"
 #include "decode/lookup.h"
 #include <math.h>
 #include <string.h>
-
-enum {
-    VIEW = 256,      /* tokens a draft model starts with */
-    VIEW_AGAIN = 64, /* and with which it comes back after a pause */
-};
 
 typedef struct {
     int32_t id[HT_ADAPT_MOST];
@@ -27,18 +19,20 @@ typedef struct {
 } shadow;
 
 struct api__spec {
-    ht_session *s, *d; /* d: the draft model's session, or NULL */
+    ht_session *s;
+    api__draft draft; /* d NULL: none */
+    ht_ahead *ahead;  /* draft is this worker's; NULL: it takes turns */
+    bool entered;     /* the draft's engine is ours until the end */
     bool always;
     uint32_t most, least;
-    ht_lookup *lookup; /* NULL: off */
-    ht_sampler *sampler;
-    float *row; /* [vocab] the draft's logits where its vocabulary is padded differently */
+    ht_lookup *lookup;         /* NULL: off */
+    ht_sampler *sampler, *own; /* borrowed; the worker's copy of it */
+    double *q; /* [most, vocab] what each guess of this round was drawn from; NULL: not asked for */
     const api__plan *verify;
-    uint32_t base, agreed; /* of d: first position; tokens known to be those of the sequence */
-    bool seen_prompt;      /* d has been brought up to date once */
     shadow shadow;
     int cls[HT_ADAPT_MOST]; /* class of each guess of this round */
     ht_adapt_round round;
+    uint32_t n_max; /* positions at the end of the generation at most */
     uint64_t t0;
 };
 
@@ -72,6 +66,13 @@ static int check(const ht_session *s, const ht_speculation *w, ht_err *err)
         return HT_FAIL(err, HT_EARG,
                        "with a ubatch of 1 no draft can be verified; open with 2 or more");
     if (!w->draft) return 0;
+    if (w->parallel && w->reject)
+        return HT_FAIL(err, HT_EARG,
+                       "rejection sampling of guesses made in parallel is not offered: how sure "
+                       "they were decides how many are taken; ask for one of the two");
+    if (w->parallel && w->draft->e == s->e)
+        return HT_FAIL(err, HT_EARG,
+                       "to guess in parallel the draft model needs an engine of its own");
     if (w->draft == s)
         return HT_FAIL(err, HT_EARG, "a session cannot draft for itself; give it one of its own");
     return ht_draft_check(s->e, w->draft->e, err);
@@ -79,28 +80,51 @@ static int check(const ht_session *s, const ht_speculation *w, ht_err *err)
 
 /* ---- begin and end --------------------------------------------------------------------------- */
 
-static int take_draft(api__spec *x, ht_session *d, ht_err *err)
+/* The worker's function: one guess, drawn like the target draws. */
+static int guess_ahead(void *user, const int32_t *tokens, uint32_t known, uint32_t len, int32_t *id,
+                       float *logprob, ht_err *err)
 {
-    x->d = d;
+    api__spec *x = user;
+    const float *logits = NULL;
+    uint32_t rows = 0;
+    if (!api__draft_reads(&x->draft, tokens, len))
+        return HT_FAIL(err, HT_EUNSUPPORTED, "a token that the draft model does not have");
+    HT_TRY(api__draft_logits(&x->draft, tokens, known, len, 1, &logits, &rows, err));
+    return ht_sampler_draw(x->own, logits, tokens, len, len, id, logprob, err);
+}
+
+static int take_draft(api__spec *x, const ht_speculation *w, uint32_t n_max, ht_err *err)
+{
+    ht_session *d = w->draft;
+    const uint32_t vocab = x->s->e->model->spec.vocab;
+    HT_TRY(api__draft_begin(&x->draft, d, vocab, err));
     api__record_begin(d, "draft");
     d->rec.status = "ok";
     atomic_store(&d->cancel, 0);
     atomic_store(&x->s->helper, d);
-    if (d->e->model->spec.vocab == x->s->e->model->spec.vocab) return 0;
-    x->row = ht_mem_array(x->s->e->model->spec.vocab, sizeof *x->row);
-    return x->row ? 0 : HT_FAIL(err, HT_ENOMEM, "no memory for a draft's logits");
+    if (w->reject) {
+        x->q = ht_mem_array((size_t)vocab * x->most, sizeof *x->q);
+        if (!x->q)
+            return HT_FAIL(err, HT_ENOMEM, "no memory for what %u guesses are drawn from", x->most);
+    }
+    if (!w->parallel) return 0;
+    HT_TRY(api__enter(d->e, err));
+    x->entered = true;
+    HT_TRY(ht_sampler_clone(&x->own, x->sampler, err));
+    return ht_ahead_new(&x->ahead, guess_ahead, x, n_max, x->most, err);
 }
 
 static int begin(api__spec *x, const ht_speculation *w, uint32_t n_max, ht_err *err)
 {
     ht_session *s = x->s;
     x->always = w->always != 0;
+    x->n_max = n_max;
     x->most = w->draft_max ? w->draft_max : HT_ADAPT_MOST;
     if (x->most > s->e->ubatch - 1)
         x->most = s->e->ubatch - 1; /* one row more is the token itself */
     x->least = w->draft_min;
     if (w->lookup) HT_TRY(ht_lookup_new(&x->lookup, n_max, err));
-    if (w->draft) HT_TRY(take_draft(x, w->draft, err));
+    if (w->draft) HT_TRY(take_draft(x, w, n_max, err));
     return api__plan_get(s->e, API_DECODE, x->most + 1, x->most + 1, &x->verify, err);
 }
 
@@ -123,19 +147,51 @@ int api__spec_begin(api__spec **out, ht_session *s, const ht_speculation *w, ht_
     s->rec.spec.lookup = w->lookup != 0;
     s->rec.spec.draft = w->draft ? w->draft->e->model->sha256 : NULL;
     s->rec.spec.always = x->always;
+    s->rec.spec.reject = x->q != NULL;
+    s->rec.spec.parallel = x->ahead != NULL;
     s->rec.spec.draft_max = x->most;
     s->rec.spec.draft_min = x->least;
     *out = x;
     return 0;
 }
 
+/* End the worker: the run under way is stopped, not waited for. */
+static void end_ahead(api__spec *x)
+{
+    ht_ahead_stats st;
+    if (!x->ahead) return;
+    ht_ahead_pause(x->ahead, true);
+    api__stop(x->draft.d);
+    ht_ahead_stats_of(x->ahead, &st);
+    x->s->rec.spec.ahead = st;
+    ht_ahead_free(x->ahead);
+    x->ahead = NULL;
+}
+
+/* Without the draft model. */
+static void give_up(api__spec *x)
+{
+    atomic_store(&x->s->helper, NULL);
+    end_ahead(x);
+    if (x->entered) api__leave(x->draft.d->e);
+    x->entered = false;
+    api__draft_end(&x->draft);
+}
+
 void api__spec_end(api__spec *x)
 {
     if (!x) return;
-    atomic_store(&x->s->helper, NULL);
+    give_up(x);
+    ht_sampler_free(x->own);
     ht_lookup_free(x->lookup);
-    ht_mem_free(x->row);
+    ht_mem_free(x->q);
     ht_mem_free(x);
+}
+
+const double *api__spec_q(const api__spec *x, uint32_t i)
+{
+    const bool drawn = x->q && x->round.from == HT_ADAPT_MODEL && i < x->round.drafted;
+    return drawn ? x->q + (size_t)i * x->s->e->model->spec.vocab : NULL;
 }
 
 const api__plan *api__spec_plan(const api__spec *x)
@@ -145,131 +201,95 @@ const api__plan *api__spec_plan(const api__spec *x)
 
 /* ---- the draft model ------------------------------------------------------------------------- */
 
-/* Positions of the draft model that a view may fill. */
-static uint32_t view_cap(const ht_session *d)
-{
-    const uint32_t ctx = d->e->ctx, orig = d->e->model->spec.rope_orig_ctx;
-    return orig && orig < ctx ? orig : ctx;
-}
-
-/* Start the view again with the last `view` of len tokens. */
-static int start_view(api__spec *x, uint32_t len, uint32_t view, ht_err *err)
-{
-    const uint32_t cap = view_cap(x->d) / 2; /* room to go on before the next start */
-    if (view > cap) view = cap ? cap : 1;
-    x->base = len > view ? len - view : 0;
-    x->agreed = 0;
-    x->d->rope_long = false;
-    return ht_seq_truncate(x->d->seq, 0, err);
-}
-
-/* How many of the sequence's first len tokens the draft model would have to evaluate now. */
-static uint32_t behind(api__spec *x, uint32_t len)
-{
-    const ht_session *d = x->d;
-    const uint32_t held = ht_seq_len(d->seq);
-    if (!x->seen_prompt) return 0;
-    while (x->agreed < held && x->base + x->agreed + 1 < len &&
-           d->hist[x->agreed] == x->s->hist[x->base + x->agreed])
-        x->agreed++;
-    return len - x->base - x->agreed;
-}
-
-/* Evaluate what is missing of the sequence's first len tokens; *logits of the last one. */
-static int catch_up(api__spec *x, uint32_t len, const float **logits, ht_err *err)
-{
-    ht_session *d = x->d;
-    uint32_t missing = behind(x, len);
-    x->round.first = !x->seen_prompt;
-    if (!x->seen_prompt) HT_TRY(start_view(x, len, VIEW, err));
-    else if (missing > VIEW_AGAIN) HT_TRY(start_view(x, len, VIEW_AGAIN, err));
-    else if (len - x->base + x->most > view_cap(d)) HT_TRY(start_view(x, len, VIEW, err));
-    else if (x->agreed < ht_seq_len(d->seq) && ht_seq_truncate(d->seq, x->agreed, NULL) != 0)
-        HT_TRY(start_view(x, len, VIEW, err));
-    x->seen_prompt = true;
-    for (uint32_t at = x->base + x->agreed, rows; at < len; at += rows) {
-        const api__plan *plan = NULL;
-        rows = len - at < d->e->ubatch ? len - at : d->e->ubatch;
-        const int phase = rows == 1 ? API_DECODE : API_PREFILL;
-        HT_TRY(api__plan_get(d->e, phase, rows == 1 ? 1 : d->e->ubatch, 1, &plan, err));
-        d->want[0] = rows - 1;
-        x->round.sync_tokens += rows;
-        HT_TRY(api__run(d, phase, plan, x->s->hist + at, rows, d->want, at + rows == len, logits,
-                        err));
-    }
-    x->agreed = len - x->base;
-    return 0;
-}
-
-/* The draft's logits in the target's width: ids the draft does not have cannot be guessed. */
-static const float *fit(api__spec *x, const float *logits)
-{
-    const uint32_t n = x->s->e->model->spec.vocab, have = x->d->e->model->spec.vocab;
-    if (!x->row) return logits;
-    memcpy(x->row, logits, (n < have ? n : have) * sizeof *logits);
-    for (uint32_t i = have; i < n; i++) x->row[i] = -INFINITY;
-    return x->row;
-}
-
-/* Draft up to most tokens behind the first len. The draft is drawn like the target draws: same
+/* A guess for position len + k. Without rejection sampling it is drawn like the target draws: same
  * history, same random number. An equal model guesses everything right, and a similar one more than
  * its most likely tokens would. */
+static int draw_guess(api__spec *x, const float *logits, uint32_t at, uint32_t k, int32_t *id,
+                      float *logprob, ht_err *err)
+{
+    const int32_t *hist = x->s->hist;
+    if (!x->q) return ht_sampler_draw(x->sampler, logits, hist, at, at, id, logprob, err);
+    double *q = x->q + (size_t)k * x->s->e->model->spec.vocab;
+    return ht_sampler_guess(x->sampler, logits, hist, at, at, q, id, logprob, err);
+}
+
+/* Draft up to most tokens behind the first len. */
 static int draft_chain(api__spec *x, uint32_t len, uint32_t most, uint32_t *k, ht_err *err)
 {
-    ht_session *s = x->s, *d = x->d;
-    const float *logits = NULL;
-    const uint64_t t0 = ht_now_ns();
+    ht_session *s = x->s;
+    uint64_t t0 = ht_now_ns();
     double chain = 1;
-    const int rc = catch_up(x, len, &logits, err);
-    const uint64_t t1 = ht_now_ns();
-    x->round.sync_ns = t1 - t0;
-    if (rc) return rc;
+    x->round.first = !x->draft.seen_prompt;
     while (*k < most && (x->always || ht_adapt_more(&s->adapt, *k, chain))) {
+        const float *logits = NULL;
+        uint32_t rows = 0;
         int32_t id = 0;
         float logprob = 0;
-        if (*k) {
-            const api__plan *plan = NULL;
-            d->want[0] = 0;
-            HT_TRY(api__plan_get(d->e, API_DECODE, 1, 1, &plan, err));
-            HT_TRY(
-                api__run(d, API_DECODE, plan, s->hist + len + *k - 1, 1, d->want, 1, &logits, err));
+        HT_TRY(
+            api__draft_logits(&x->draft, s->hist, len, len + *k, most - *k, &logits, &rows, err));
+        if (!*k) { /* of the first guess, what was missing is a cost of its own */
+            x->round.sync_tokens = rows;
+            x->round.sync_ns = ht_now_ns() - t0;
+            t0 = ht_now_ns();
         }
-        HT_TRY(ht_sampler_draw(x->sampler, fit(x, logits), s->hist, len + *k, len + *k, &id,
-                               &logprob, err));
-        if ((uint32_t)id >= d->e->model->spec.vocab) break;
+        HT_TRY(draw_guess(x, logits, len + *k, *k, &id, &logprob, err));
+        if ((uint32_t)id >= x->draft.d->e->model->spec.vocab) break;
         x->cls[*k] = ht_adapt_bin_class(exp((double)logprob));
         chain *= ht_adapt_chance(&s->adapt, x->cls[*k]);
-        if (!x->always && !ht_adapt_keep(&s->adapt, *k, chain)) break;
+        /* Rejection sampling is exact only for guesses that are kept whatever they are. */
+        if (!x->always && !x->q && !ht_adapt_keep(&s->adapt, *k, chain)) break;
         s->hist[len + (*k)++] = id;
     }
-    x->round.draft_ns = ht_now_ns() - t1;
+    x->round.draft_ns = ht_now_ns() - t0;
     return 0;
 }
 
-/* A token that the draft model cannot read: ids of the target's padding. */
-static bool readable(const api__spec *x, uint32_t len)
+/* Guesses that the worker has made meanwhile; none is waited for. */
+static int from_ahead(api__spec *x, uint32_t len, uint32_t most, uint32_t *k, ht_err *err)
 {
-    const uint32_t vocab = x->d->e->model->spec.vocab;
-    uint32_t from = x->seen_prompt ? x->base + x->agreed : len > VIEW ? len - VIEW : 0;
-    for (; from < len; from++)
-        if ((uint32_t)x->s->hist[from] >= vocab) return false;
-    return true;
+    const ht_adapt *a = &x->s->adapt;
+    int32_t *id = x->s->hist + len;
+    float logprob[HT_ADAPT_MOST];
+    double chain = 1;
+    HT_TRY(ht_ahead_failed(x->ahead, err));
+    ht_ahead_truth(x->ahead, x->s->hist, len);
+    const bool on = x->always || ht_adapt_model(a, 0);
+    ht_ahead_pause(x->ahead, !on);
+    if (!on) return 0;
+    x->round.from = HT_ADAPT_MODEL;
+    const uint32_t n = ht_ahead_take(x->ahead, most, id, logprob);
+    for (; *k < n; ++*k) {
+        x->cls[*k] = ht_adapt_bin_class(exp((double)logprob[*k]));
+        chain *= ht_adapt_chance(a, x->cls[*k]);
+        if (!x->always && (!ht_adapt_may(a, *k) || !ht_adapt_keep(a, *k, chain))) break;
+    }
+    return 0;
+}
+
+/* By turns: the target waits for the guesses. Several generations may have sessions of one draft
+ * engine: each has it for its round only. One that another thread runs guesses nothing now. */
+static int by_turns(api__spec *x, uint32_t len, uint32_t most, uint32_t *k, ht_err *err)
+{
+    ht_engine *e = x->draft.d->e;
+    const ht_adapt *a = &x->s->adapt;
+    const uint32_t behind = api__draft_behind(&x->draft, x->s->hist, len);
+    const bool seen = x->draft.seen_prompt;
+    if (!x->always && !ht_adapt_model(a, seen ? behind : 0)) return 0;
+    if (!x->always && !seen && !ht_adapt_invest(a, behind, x->n_max - len)) return 0;
+    if (!api__draft_reads(&x->draft, x->s->hist, len)) return 0;
+    const bool other = e != x->s->e;
+    if (other && api__enter(e, NULL)) return 0;
+    x->round.from = HT_ADAPT_MODEL;
+    const int rc = draft_chain(x, len, most, k, err);
+    if (other) api__leave(e);
+    return rc;
 }
 
 static int from_model(api__spec *x, uint32_t len, uint32_t most, uint32_t *k, ht_err *err)
 {
     ht_err why = {0};
-    uint32_t late = behind(x, len);
-    if (late > VIEW_AGAIN) late = VIEW_AGAIN;
-    if (!x->always && !ht_adapt_model(&x->s->adapt, late)) return 0;
-    if (view_cap(x->d) <= x->most || !readable(x, len)) return 0;
-    /* Several generations may have sessions of one draft engine: each has it for its round only.
-     * One that another thread runs guesses nothing now. */
-    const bool other = x->d->e != x->s->e;
-    if (other && api__enter(x->d->e, NULL)) return 0;
-    x->round.from = HT_ADAPT_MODEL;
-    const int rc = draft_chain(x, len, most, k, &why);
-    if (other) api__leave(x->d->e);
+    if (api__draft_cap(&x->draft) <= x->most) return 0;
+    const int rc = x->ahead ? from_ahead(x, len, most, k, &why) : by_turns(x, len, most, k, &why);
     if (!rc) return 0;
     *k = 0;
     if (rc == HT_ECANCELLED) {
@@ -278,9 +298,8 @@ static int from_model(api__spec *x, uint32_t len, uint32_t most, uint32_t *k, ht
     }
     /* A guess is never worth an answer: the generation goes on without this model. */
     x->s->rec.spec.failed = why;
-    x->d->rec.status = "error";
-    atomic_store(&x->s->helper, NULL);
-    x->d = NULL;
+    x->draft.d->rec.status = "error";
+    give_up(x);
     return 0;
 }
 
@@ -323,10 +342,13 @@ int api__spec_draft(api__spec *x, uint32_t most, uint32_t *k, ht_err *err)
     *k = 0;
     if (most > x->most) most = x->most;
     compare_shadow(x, len);
-    if (!most || (!x->always && ht_adapt_wants_plain(&x->s->adapt))) return 0;
+    if (!most || (!x->always && ht_adapt_wants_plain(&x->s->adapt))) {
+        if (x->ahead) ht_ahead_pause(x->ahead, true); /* a plain step is one without company */
+        return 0;
+    }
     if (x->lookup) from_lookup(x, len, most, k);
-    if (!*k && x->d) HT_TRY(from_model(x, len, most, k, err));
-    if (*k < x->least) *k = 0;
+    if (!*k && x->draft.d) HT_TRY(from_model(x, len, most, k, err));
+    if (*k < x->least && !x->q) *k = 0;
     if (*k) x->shadow.n = 0;
     x->round.drafted = *k;
     if (x->round.from == HT_ADAPT_LOOKUP && *k) x->round.draft_ns = ht_now_ns() - x->t0;

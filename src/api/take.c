@@ -14,8 +14,10 @@ static void emit(ht_gen *g, ht_token_event *ev, size_t mark, bool *stop)
     g->caller_ns += ht_now_ns() - t0;
 }
 
-/* Draw the token of position pos under the constraint, where there is one. */
-static int draw(ht_gen *g, const float *logits, uint32_t pos, ht_token_event *ev, ht_err *err)
+/* Draw the token of position pos under the constraint, where there is one. q: what the guess that
+ * stands there was drawn from, or NULL. */
+static int draw(ht_gen *g, const float *logits, uint32_t pos, const double *q, ht_token_event *ev,
+                ht_err *err)
 {
     const ht_session *s = g->s;
     const ht_constraint *c = g->p.constraint;
@@ -26,7 +28,9 @@ static int draw(ht_gen *g, const float *logits, uint32_t pos, ht_token_event *ev
     }
     ht_sampler_allow(g->sampler, bits);
     const int rc =
-        ht_sampler_draw(g->sampler, logits, s->hist, pos, pos, &ev->id, &ev->logprob, err);
+        q ? ht_sampler_verify(g->sampler, logits, s->hist, pos, pos, s->hist[pos], q, &ev->id,
+                              &ev->logprob, err)
+          : ht_sampler_draw(g->sampler, logits, s->hist, pos, pos, &ev->id, &ev->logprob, err);
     ht_sampler_allow(g->sampler, NULL);
     return rc;
 }
@@ -52,12 +56,12 @@ static int spell(ht_gen *g, int32_t id, bool *hit, ht_err *err)
 }
 
 /* Take the token of position pos and decide whether it ends the generation. */
-static int take(ht_gen *g, const float *logits, uint32_t pos, ht_err *err)
+static int take(ht_gen *g, const float *logits, uint32_t pos, const double *q, ht_err *err)
 {
     ht_session *s = g->s;
     ht_token_event ev = {.pos = pos, .top = g->top};
     HT_TRY(hash_row(g, logits, err));
-    HT_TRY(draw(g, logits, pos, &ev, err));
+    HT_TRY(draw(g, logits, pos, q, &ev, err));
     if (!g->p.ignore_eos && ht_tok_is_eog(s->e->tok, ev.id)) {
         g->finish = HT_FINISH_EOG;
         return 0;
@@ -85,7 +89,7 @@ static int take(ht_gen *g, const float *logits, uint32_t pos, ht_err *err)
 
 int api__gen_take_first(ht_gen *g, const float *logits, ht_err *err)
 {
-    return take(g, logits, ht_seq_len(g->s->seq), err);
+    return take(g, logits, ht_seq_len(g->s->seq), NULL, err);
 }
 
 /* What this step took of the clock that was neither drafting nor the run's share: other sessions,
@@ -97,7 +101,7 @@ static uint64_t other_ns(const ht_gen *g, uint64_t taking_ns, uint64_t share_ns)
     return all > own ? all - own : 0;
 }
 
-/* As long as the guess that a row was computed for is what was sampled, the next row is that of a
+/* As long as the guess that a row was computed for is what was drawn, the next row is that of a
  * plain step. Then the session is cut to the last token taken, where a plain step would have left
  * it. */
 int api__gen_take_rows(ht_gen *g, const api__plan *plan, const float *logits, uint32_t pos,
@@ -110,7 +114,8 @@ int api__gen_take_rows(ht_gen *g, const api__plan *plan, const float *logits, ui
     int rc = 0;
     for (;; i++) {
         const int32_t guess = s->hist[pos + i];
-        rc = take(g, logits + (size_t)i * s->e->model->spec.vocab, pos + i, err);
+        const double *q = i < k ? api__spec_q(g->spec, i) : NULL;
+        rc = take(g, logits + (size_t)i * s->e->model->spec.vocab, pos + i, q, err);
         if (rc) break;
         const bool same = i < k && g->n_out == before + i + 1 && s->hist[pos + i] == guess;
         right += same;

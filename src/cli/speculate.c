@@ -1,5 +1,6 @@
-/* speculate.c - guessing ahead from options: --lookup, -md and how many. */
+/* speculate.c - guessing ahead from options: --lookup, -md, how many and where. */
 #include "cli/cli.h"
+#include <string.h>
 
 enum { DRAFT_CTX = 1024 }; /* a draft model sees a view of the text; more would cost memory only */
 
@@ -14,6 +15,11 @@ static int open_draft(cli__ctx *c, const char *path, const ht_engine *target, cl
     p.ubatch = 0;
     p.pre_override = NULL;
     p.prefill_rep = p.decode_rep = NULL; /* names of the target's pack */
+    const char *engine = ht_opt_str(c->o, HT_OPT_DRAFT_ENGINE);
+    if (engine) p.prefill_engine = p.decode_engine = engine;
+    if (s->p.parallel) p.threads = 1;
+    if (ht_opt_given(c->o, HT_OPT_DRAFT_THREADS))
+        p.threads = (int)ht_opt_int(c->o, HT_OPT_DRAFT_THREADS);
     int rc = ht_engine_open(&s->engine, &p, e);
     cli__progress_end(c);
     if (!rc) rc = ht_draft_check(target, s->engine, e);
@@ -28,7 +34,9 @@ int cli__spec_open(cli__ctx *c, const ht_engine *target, cli__spec *s, ht_err *e
     *s = (cli__spec){.p = {.lookup = ht_opt_on(o, HT_OPT_LOOKUP) && !ht_opt_on(o, HT_OPT_NO_LOOKUP),
                            .draft_max = (uint32_t)ht_opt_int(o, HT_OPT_DRAFT_MAX),
                            .draft_min = (uint32_t)ht_opt_int(o, HT_OPT_DRAFT_MIN),
-                           .always = ht_opt_on(o, HT_OPT_DRAFT_ALWAYS)}};
+                           .always = ht_opt_on(o, HT_OPT_DRAFT_ALWAYS),
+                           .reject = !strcmp(ht_opt_str(o, HT_OPT_DRAFT_ACCEPT), "reject"),
+                           .parallel = ht_opt_on(o, HT_OPT_DRAFT_PARALLEL)}};
     s->on = s->p.lookup || path;
     return path ? open_draft(c, path, target, s, e) : 0;
 }

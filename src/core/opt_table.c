@@ -90,6 +90,10 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "store a second representation of the projections"),
     [HT_OPT_Q4_TYPE] = ENUM(INPUT, 0, C(PACK), "--q4-type", "TYPE", NULL, "q4_0|q4_k",
         "tensor type of the q4 contract's body (default: q4_0)"),
+    [HT_OPT_CALIBRATE] = STR(INPUT, 0, C(PACK), "--calibrate", "FILE", NULL,
+        "run this text and store the means of the keys, for cache types given as TYPE,mean"),
+    [HT_OPT_REQUANTISE] = FLAG(INPUT, 0, C(PACK), "--requantise --requantize",
+        "allow a q8 pack of a q4 source: larger and no better, but quicker with 8-bit kernels"),
     [HT_OPT_HEAD_TYPE] = ENUM(INPUT, 0, C(PACK), "--head-type", "TYPE", NULL,
         "f16|q8_0|q6_k|q4_k|q4_0",
         "tensor type of the vocabulary projection under q4 (default: the better of q6_k and q8_0 "
@@ -215,6 +219,17 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "do not use drafts with fewer guesses"),
     [HT_OPT_DRAFT_ALWAYS] = FLAG(GENERATE, 0, C_GEN, "--draft-always",
         "guess --draft-max tokens in every round, even where it costs time (for tests)"),
+    [HT_OPT_DRAFT_ACCEPT] = ENUM(GENERATE, 1, C_GEN, "--draft-accept", "RULE", "match",
+        "match|reject",
+        "which guesses of -md are kept. match: those the model itself draws, the text is the one "
+        "without guesses. reject: rejection sampling, another text of the same distribution"),
+    [HT_OPT_DRAFT_PARALLEL] = FLAG(GENERATE, 1, C_GEN, "--draft-parallel",
+        "let -md guess in a thread of its own while the model computes; pays with cores to spare"),
+    [HT_OPT_DRAFT_THREADS] = INT(GENERATE, 1, C_GEN, "--draft-threads -td --threads-draft", NULL, 1,
+        HT_TEAM_MAX,
+        "threads of -md (default: those of the model; in parallel one)"),
+    [HT_OPT_DRAFT_ENGINE] = STR(GENERATE, 1, C_GEN, "--draft-engine", "NAME", NULL,
+        "engine that runs -md (default: that of the model)"),
 
     [HT_OPT_SEED] = INT(SAMPLE, 1, C_SAMPLE | C(QUALITY) | C(QUALIFY) | C(SIM),
         "-s --seed", "-1", -1, SEED_MAX,

@@ -12,7 +12,8 @@ static const double
     prior_weight = 4,  /* tokens that a starting chance counts for */
     memory = 0.95,     /* older tokens count this much less for each newer one: about 20 count */
     loss_share = 0.01, /* losses allowed, per token made */
-    loss_start = 1;    /* and at the start, in plain steps */
+    loss_start = 1,    /* and at the start, in plain steps */
+    invest = 0.1;      /* a first view may cost this part of the tokens to come */
 enum { PAUSE_FIRST = 16, PAUSE_LAST = 1024, JUDGE_AFTER = 4, PLAIN_EVERY = 64, REACH_FIRST = 4 };
 
 void ht_adapt_init(ht_adapt *a)
@@ -158,9 +159,19 @@ bool ht_adapt_model(const ht_adapt *a, uint32_t behind)
 
 bool ht_adapt_more(const ht_adapt *a, uint32_t have, double chain)
 {
-    if (have >= reach(a)) return false;
+    if (!ht_adapt_may(a, have)) return false;
     const double cost = extra(a, have + 1) - extra(a, have) + a->draft_cost;
     return chain * ht_adapt_chance(a, HT_ADAPT_ANY) > margin * cost;
+}
+
+bool ht_adapt_invest(const ht_adapt *a, uint32_t view, uint32_t left)
+{
+    return view * a->sync_cost <= invest * left;
+}
+
+bool ht_adapt_may(const ht_adapt *a, uint32_t have)
+{
+    return have < reach(a);
 }
 
 bool ht_adapt_keep(const ht_adapt *a, uint32_t have, double chain)

@@ -46,7 +46,7 @@ typedef struct {                     /* a finished round                        
     uint64_t verify_ns, draft_ns;    /* draft_ns: to draft, without sync_ns                       */
     uint64_t sync_ns;                /* to bring the draft model up to date                       */
     uint32_t sync_tokens;
-    bool first;                      /* sync_ns is the model's prompt: paid once, not judged */
+    bool first;                      /* sync_ns is the first view: judged before           */
 } ht_adapt_round;
 
 void ht_adapt_init(ht_adapt *);
@@ -59,10 +59,15 @@ void ht_adapt_plain_done(ht_adapt *, uint64_t ns);
 uint32_t ht_adapt_lookup(const ht_adapt *, uint32_t match, uint32_t most);
 /* Whether a draft model that is `behind` tokens behind should start a round. */
 bool ht_adapt_model(const ht_adapt *, uint32_t behind);
+/* Whether a draft model's first view, of this many tokens, may be paid for with `left` tokens to
+ * come: what it costs is a small part of what is left to win. */
+bool ht_adapt_invest(const ht_adapt *, uint32_t view, uint32_t left);
 /* Whether to draft one more after `have`, all of them right with chance `chain`. */
 bool ht_adapt_more(const ht_adapt *, uint32_t have, double chain);
 /* Whether a drafted token pays its row as number have + 1, all right with chance `chain`. */
 bool ht_adapt_keep(const ht_adapt *, uint32_t have, double chain);
+/* Whether a draft may be longer than `have`: at most twice what was measured. */
+bool ht_adapt_may(const ht_adapt *, uint32_t have);
 int ht_adapt_match_class(uint32_t match);
 int ht_adapt_bin_class(double p);    /* p: the model's own probability of what it drafted         */
 double ht_adapt_chance(const ht_adapt *, int cls);

@@ -1,6 +1,6 @@
 /* chain.h - what the files of the sampler share: its state, and the stages that have files of their
  * own. sample.c is the chain and the draw, select.c the ordering of candidates, dry.c one penalty,
- * params.c checking and describing. */
+ * params.c checking and describing, reject.c guesses and their verification. */
 #ifndef HT_DECODE_CHAIN_H
 #define HT_DECODE_CHAIN_H
 #include "decode/sample.h"
@@ -11,8 +11,10 @@ typedef struct {
     int32_t id;
 } decode__cand;
 
-/* Streams of ht_uniform at (seed, position): independent numbers for one position. */
-enum { DECODE_STREAM_DRAW = 0, DECODE_STREAM_XTC = 1 };
+/* Streams of ht_uniform at (seed, position): independent numbers for one position. The last three
+ * are those of rejection sampling. */
+enum { DECODE_STREAM_DRAW, DECODE_STREAM_XTC, DECODE_STREAM_GUESS, DECODE_STREAM_ACCEPT,
+       DECODE_STREAM_REST };
 /* dry_last_n -1 looks at no more than this many tokens; its scratch is sized for it. */
 enum { DECODE_DRY_WINDOW = 1 << 17 };
 
@@ -40,6 +42,15 @@ void decode__keep_mass(ht_sampler *, double mass);
 void decode__order_by_id(ht_sampler *);
 /* dry.c */
 void decode__dry(ht_sampler *, const int32_t *history, size_t n);
+/* sample.c */
+/* Bias to temperature: leaves the candidates in order of id with p above 0 that add up to *sum;
+ * greedy leaves one. HT_EFORMAT when no token can come. */
+HT_MUST_USE int decode__shape(ht_sampler *, const float *logits, const int32_t *history,
+                              size_t n_history, uint64_t position, double *sum, ht_err *);
+/* The candidate at u of [0,1) of their sum. */
+int32_t decode__pick(const ht_sampler *, double sum, double u);
+/* Natural logarithm of the softmax of x [n] at id. */
+float decode__log_softmax(const float *x, uint32_t n, int32_t id);
 /* params.c */
 HT_MUST_USE int decode__check(const ht_sampling *, ht_err *);
 bool decode__uses_penalties(const ht_sampling *), decode__uses_dry(const ht_sampling *);

@@ -99,7 +99,7 @@ void ht_sampler_allow(ht_sampler *s, const uint32_t *bits)
 }
 
 /* Natural logarithm of the softmax of x at id. */
-static float log_softmax(const float *x, uint32_t n, int32_t id)
+float decode__log_softmax(const float *x, uint32_t n, int32_t id)
 {
     float top = x[ht_argmax(x, n)];
     if (top == INFINITY || top == -INFINITY) return x[id] == top ? 0 : -INFINITY;
@@ -236,11 +236,10 @@ static void xtc(ht_sampler *s, uint64_t position)
 
 /* Inversion over the candidates in order of id. That order does not depend on how they were
  * selected, so any other implementation of the chain can reproduce the draw. */
-static int32_t draw(ht_sampler *s, uint64_t position)
+int32_t decode__pick(const ht_sampler *s, double sum, double u)
 {
-    decode__order_by_id(s);
-    double sum = softmax(s, s->par.temp), mass = 0;
-    double target = ht_uniform(s->par.seed, position, DECODE_STREAM_DRAW) * sum;
+    const double target = u * sum;
+    double mass = 0;
     int32_t last = s->cand[0].id;
     for (size_t i = 0; i < s->n; i++) {
         if (!(s->cand[i].p > 0)) continue;
@@ -251,30 +250,45 @@ static int32_t draw(ht_sampler *s, uint64_t position)
     return last; /* rounding left the target at the very end */
 }
 
-static int32_t choose(ht_sampler *s, int32_t best, uint64_t position)
+static void truncate(ht_sampler *s, uint64_t position)
 {
-    if (s->par.temp <= 0 || s->work[best] == INFINITY) return best;
     s->has_p = false;
     decode__top_k(s, s->par.top_k > 0 ? (size_t)s->par.top_k : s->n_vocab);
     if (s->par.typical_p < 1) typical(s);
     if (s->par.top_p < 1) top_p(s);
     if (s->par.min_p > 0) min_p(s);
     if (s->par.xtc_probability > 0) xtc(s, position);
-    return draw(s, position);
 }
 
-int ht_sampler_draw(ht_sampler *s, const float *logits, const int32_t *history, size_t n_history,
-                    uint64_t position, int32_t *id, float *logprob, ht_err *e)
+int decode__shape(ht_sampler *s, const float *logits, const int32_t *history, size_t n_history,
+                  uint64_t position, double *sum, ht_err *e)
 {
     adjust(s, logits, history, n_history);
-    int32_t best = ht_argmax(s->work, s->n_vocab);
+    const int32_t best = ht_argmax(s->work, s->n_vocab);
     if (best < 0 || s->work[best] == -INFINITY)
         return HT_FAIL(e, HT_EFORMAT,
                        "sampling at position %llu: no logit of %u is a number above -inf; the "
                        "model's weights may be damaged, or the biases ban every token",
                        (unsigned long long)position, s->n_vocab);
-    *id = choose(s, best, position);
-    if (logprob) *logprob = log_softmax(logits, s->n_vocab, *id);
+    if (s->par.temp <= 0 || s->work[best] == INFINITY) {
+        s->cand[0] = (decode__cand){.id = best, .logit = s->work[best], .p = 1};
+        s->n = 1;
+        *sum = 1;
+        return 0;
+    }
+    truncate(s, position);
+    decode__order_by_id(s);
+    *sum = softmax(s, s->par.temp);
+    return 0;
+}
+
+int ht_sampler_draw(ht_sampler *s, const float *logits, const int32_t *history, size_t n_history,
+                    uint64_t position, int32_t *id, float *logprob, ht_err *e)
+{
+    double sum = 0;
+    HT_TRY(decode__shape(s, logits, history, n_history, position, &sum, e));
+    *id = decode__pick(s, sum, ht_uniform(s->par.seed, position, DECODE_STREAM_DRAW));
+    if (logprob) *logprob = decode__log_softmax(logits, s->n_vocab, *id);
     return 0;
 }
 
@@ -352,6 +366,19 @@ int ht_sampler_new(ht_sampler **out, const ht_sampling *par, uint32_t n_vocab,
     }
     *out = s;
     return 0;
+}
+
+int ht_sampler_clone(ht_sampler **out, const ht_sampler *from, ht_err *e)
+{
+    const size_t n = from->n_breakers;
+    const int32_t **breaker = ht_mem_array(n ? n : 1, sizeof *breaker);
+    *out = NULL;
+    if (!breaker) return HT_FAIL(e, HT_ENOMEM, "sampling: no memory");
+    const int32_t *at = from->breaker_ids;
+    for (size_t i = 0; i < n; at += from->breaker_n[i++]) breaker[i] = at;
+    const int rc = ht_sampler_new(out, &from->par, from->n_vocab, breaker, from->breaker_n, n, e);
+    ht_mem_free(breaker);
+    return rc;
 }
 
 void ht_sampler_free(ht_sampler *s)

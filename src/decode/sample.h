@@ -11,12 +11,25 @@ typedef struct ht_sampler ht_sampler;
 HT_MUST_USE int ht_sampler_new(ht_sampler **, const ht_sampling *, uint32_t n_vocab,
                                const int32_t *const *breakers, const size_t *breaker_n,
                                size_t n_breakers, ht_err *);
+/* A sampler of the same parameters with scratch of its own, for another thread. */
+HT_MUST_USE int ht_sampler_clone(ht_sampler **, const ht_sampler *, ht_err *);
 void ht_sampler_free(ht_sampler *);
 /* history: all tokens so far (prompt included), oldest first. logits [n_vocab] are not changed.
  * *logprob: log-softmax of the unmodified logits at the chosen id. */
 HT_MUST_USE int ht_sampler_draw(ht_sampler *, const float *logits, const int32_t *history,
                                 size_t n_history,
                                 uint64_t position, int32_t *id, float *logprob, ht_err *);
+/* Rejection sampling. A guess: drawn like the above, but with a random number of its own, and
+ * q [n_vocab] is what it was drawn from. */
+HT_MUST_USE int ht_sampler_guess(ht_sampler *, const float *logits, const int32_t *history,
+                                 size_t n_history, uint64_t position, double *q, int32_t *id,
+                                 float *logprob, ht_err *);
+/* The token of a position for which there is a guess that was drawn from q: distributed as a draw
+ * from these logits is, and as often as possible the guess. Exact only if whether it is asked does
+ * not depend on which token the guess is. */
+HT_MUST_USE int ht_sampler_verify(ht_sampler *, const float *logits, const int32_t *history,
+                                  size_t n_history, uint64_t position, int32_t guess,
+                                  const double *q, int32_t *id, float *logprob, ht_err *);
 /* Of the next draws only ids whose bit is set (id i: bit i%32 of word i/32) can come; borrowed.
  * NULL: all of them. */
 void ht_sampler_allow(ht_sampler *, const uint32_t *bits);

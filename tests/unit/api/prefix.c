@@ -266,14 +266,18 @@ static void make_request(request *r, uint64_t seed, uint32_t max_new)
 }
 
 /* Each prompt alone without anything, then four at a time in shared passes with lookup, on a cache
- * that earlier ones have filled, each in a session and in a fork of one. */
+ * that earlier ones have filled, each in a fork of a session; every second one also has a draft
+ * model. */
 static void all_at_once(uint32_t prompts, uint32_t max_new)
 {
     enum { TOGETHER = 4 };
     ht_engine *plain = cached(1, 0, NULL), *e = cached(2 * TOGETHER, 16u << 20, NULL);
     request *r = calloc(prompts, sizeof *r);
     ht_gen_result *want = calloc(prompts, sizeof *want);
-    ht_session *p = session(plain);
+    const ht_engine_params small = {
+        .model = TALE, .ctx = 512, .threads = 1, .act = "q8", .max_sessions = TOGETHER};
+    ht_engine *drafts = engine(&small);
+    ht_session *p = session(plain), *d[TOGETHER];
     ht_err err = {0};
     uint64_t kept = 0, drafted = 0;
     T_TRUE(r && want);
@@ -283,6 +287,7 @@ static void all_at_once(uint32_t prompts, uint32_t max_new)
         want[i] = go(p, r[i].ids, r[i].n, &r[i].p);
         r[i].p.speculation = &r[i].spec;
     }
+    for (int k = 0; k < TOGETHER; k++) d[k] = session(drafts);
     for (uint32_t at = 0; at < prompts; at += TOGETHER) {
         const uint32_t n = prompts - at < TOGETHER ? prompts - at : TOGETHER;
         ht_session *base[TOGETHER], *s[TOGETHER];
@@ -292,6 +297,7 @@ static void all_at_once(uint32_t prompts, uint32_t max_new)
             ht_gen_result some = greedy(base[k], r[at + k].ids, 50, 1);
             ht_gen_result_done(&some);
             T_OK(ht_session_fork(&s[k], base[k], &err), err);
+            if (k % 2) r[at + k].spec.draft = d[k];
             T_OK(ht_gen_new(&g[k], s[k], r[at + k].ids, r[at + k].n, &r[at + k].p, &err), err);
         }
         for (bool busy = true; busy;) {
@@ -316,7 +322,9 @@ static void all_at_once(uint32_t prompts, uint32_t max_new)
     for (uint32_t i = 0; i < prompts; i++) ht_gen_result_done(&want[i]);
     free(want);
     free(r);
+    for (int k = 0; k < TOGETHER; k++) ht_session_free(d[k]);
     ht_session_free(p);
+    ht_engine_close(drafts);
     ht_engine_close(plain);
     ht_engine_close(e);
 }

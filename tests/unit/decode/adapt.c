@@ -103,6 +103,29 @@ T_CASE(adapt, needs_a_unit_first)
     T_TRUE(ht_adapt_model(&a, 1));
 }
 
+/* A first view is bought when enough is left to win it back. */
+T_CASE(adapt, first_view)
+{
+    ht_adapt a;
+    ht_adapt_init(&a);
+    T_TRUE(ht_adapt_invest(&a, 40, 96));
+    T_TRUE(!ht_adapt_invest(&a, 256, 96));
+    T_TRUE(ht_adapt_invest(&a, 256, 400));
+    T_TRUE(!ht_adapt_invest(&a, 40, 4));
+    ht_adapt_plain_done(&a, 1000);
+    ht_adapt_plain_done(&a, 1000);
+    const ht_adapt_round r = {.from = HT_ADAPT_MODEL,
+                              .drafted = 1,
+                              .tokens = 2,
+                              .verify_ns = 1300,
+                              .draft_ns = 200,
+                              .sync_ns = 20000,
+                              .sync_tokens = 40,
+                              .first = true};
+    (void)ht_adapt_round_done(&a, &r); /* 0.5 of a step a token: dearer than was thought */
+    T_TRUE(!ht_adapt_invest(&a, 80, 96));
+}
+
 T_CASE(adapt, classes)
 {
     T_EQ_INT(ht_adapt_match_class(2), 0);

@@ -1,0 +1,114 @@
+/* draft.c - see draft.h. */
+#include "api/draft.h"
+#include <math.h>
+#include <string.h>
+
+enum {
+    VIEW = 256,      /* tokens a draft model starts with */
+    VIEW_AGAIN = 64, /* and with which it comes back after a pause */
+};
+
+int api__draft_begin(api__draft *x, ht_session *d, uint32_t vocab, ht_err *err)
+{
+    *x = (api__draft){.d = d, .vocab = vocab};
+    if (d->e->model->spec.vocab == vocab) return 0;
+    x->row = ht_mem_array(vocab, sizeof *x->row);
+    return x->row ? 0 : HT_FAIL(err, HT_ENOMEM, "no memory for a draft's logits");
+}
+
+void api__draft_end(api__draft *x)
+{
+    ht_mem_free(x->row);
+    *x = (api__draft){0};
+}
+
+uint32_t api__draft_cap(const api__draft *x)
+{
+    const uint32_t ctx = x->d->e->ctx, orig = x->d->e->model->spec.rope_orig_ctx;
+    return orig && orig < ctx ? orig : ctx;
+}
+
+/* Tokens a view of this many starts with: half of what there is at most, to have room to go on. */
+static uint32_t view_of(const api__draft *x, uint32_t view)
+{
+    const uint32_t cap = api__draft_cap(x) / 2;
+    return view <= cap ? view : cap ? cap : 1;
+}
+
+static int start_view(api__draft *x, uint32_t len, uint32_t view, ht_err *err)
+{
+    view = view_of(x, view);
+    x->base = len > view ? len - view : 0;
+    x->agreed = 0;
+    x->seen_prompt = true;
+    x->d->rope_long = false;
+    return ht_seq_truncate(x->d->seq, 0, err);
+}
+
+/* How many of the view's tokens stand in tokens[0..len) too; never the last one, whose logits are
+ * wanted. */
+static uint32_t in_common(const api__draft *x, const int32_t *tokens, uint32_t len)
+{
+    const uint32_t held = ht_seq_len(x->d->seq);
+    uint32_t n = x->agreed;
+    while (n < held && x->base + n + 1 < len && x->d->hist[n] == tokens[x->base + n]) n++;
+    return n;
+}
+
+uint32_t api__draft_behind(const api__draft *x, const int32_t *tokens, uint32_t len)
+{
+    if (!x->seen_prompt) return len < view_of(x, VIEW) ? len : view_of(x, VIEW);
+    const uint32_t n = len - x->base - in_common(x, tokens, len);
+    return n < VIEW_AGAIN ? n : VIEW_AGAIN;
+}
+
+bool api__draft_reads(const api__draft *x, const int32_t *tokens, uint32_t len)
+{
+    const uint32_t vocab = x->d->e->model->spec.vocab;
+    uint32_t from = x->seen_prompt ? x->base + x->agreed : len > VIEW ? len - VIEW : 0;
+    for (; from < len; from++)
+        if ((uint32_t)tokens[from] >= vocab) return false;
+    return true;
+}
+
+/* The draft's logits in the target's width: ids the draft does not have cannot be guessed. */
+static const float *fit(api__draft *x, const float *logits)
+{
+    const uint32_t n = x->vocab, have = x->d->e->model->spec.vocab;
+    if (!x->row) return logits;
+    memcpy(x->row, logits, (n < have ? n : have) * sizeof *logits);
+    for (uint32_t i = have; i < n; i++) x->row[i] = -INFINITY;
+    return x->row;
+}
+
+/* Make the view a beginning of tokens[0..len): cut, or started again. */
+static int settle(api__draft *x, const int32_t *tokens, uint32_t len, uint32_t room, ht_err *err)
+{
+    if (!x->seen_prompt) return start_view(x, len, VIEW, err);
+    x->agreed = in_common(x, tokens, len);
+    if (len - x->base - x->agreed > VIEW_AGAIN) return start_view(x, len, VIEW_AGAIN, err);
+    if (len - x->base + room > api__draft_cap(x)) return start_view(x, len, VIEW, err);
+    if (x->agreed < ht_seq_len(x->d->seq) && ht_seq_truncate(x->d->seq, x->agreed, NULL) != 0)
+        return start_view(x, len, VIEW, err);
+    return 0;
+}
+
+int api__draft_logits(api__draft *x, const int32_t *tokens, uint32_t known, uint32_t len,
+                      uint32_t room, const float **logits, uint32_t *done, ht_err *err)
+{
+    ht_session *d = x->d;
+    HT_TRY(settle(x, tokens, len, room, err));
+    for (uint32_t at = x->base + x->agreed, rows; at < len; at += rows) {
+        const api__plan *plan = NULL;
+        rows = len - at < d->e->ubatch ? len - at : d->e->ubatch;
+        const int phase = rows == 1 ? API_DECODE : API_PREFILL;
+        HT_TRY(api__plan_get(d->e, phase, rows == 1 ? 1 : d->e->ubatch, 1, &plan, err));
+        d->want[0] = rows - 1;
+        *done += rows;
+        HT_TRY(api__run(d, phase, plan, tokens + at, rows, d->want, at + rows == len, logits, err));
+    }
+    if (known > len) known = len;
+    x->agreed = known > x->base ? known - x->base : 0;
+    *logits = fit(x, *logits);
+    return 0;
+}
