@@ -3,6 +3,7 @@
  * Without evidence both phases run on `cpu`, the reference of routing (product.md 1); `ref` and
  * others run only when the user names them. */
 #include "api/api.h"
+#include "api/kvmean.h"
 #include "api/kvtype.h"
 #include "api/route.h"
 #include "api/whole.h"
@@ -73,6 +74,8 @@ static int load_file(ht_engine *e, const ht_engine_params *p, ht_err *err)
             api__trust(e->file, p->verify, p->progress, p->user, e->pack_sha, &e->verified, err));
     HT_TRY(ht_model_open(&e->model, e->file, p->progress, p->user, err));
     HT_TRY(api__kv_read(&e->kv, p->ctk, p->ctv, e->model->spec.n_layers, e->arena, err));
+    if (e->kv.mean)
+        HT_TRY(api__kvmean_read(e->file, &e->model->spec, e->arena, &e->kv.k_mean, err));
     e->contract = ht_model_contract(e->model, &e->n_proj, &e->n_quantised);
     HT_TRY(ht_tok_from_file(&e->tok, e->file, p->pre_override, err));
     size_t n = 0;
@@ -290,6 +293,7 @@ static int make_pool(ht_engine *e, const ht_engine_params *p, ht_pool_params *pa
     }
     if (u->be->kv_alloc && u->be->page_copy) params->copy = pool_copy;
     HT_TRY(ht_pool_new(&e->pool, params, err));
+    ht_pool_kv(e->pool)->k_mean = e->kv.k_mean;
     if (p->kv_pack == HT_KV_PACK_THREAD ||
         (p->kv_pack == HT_KV_PACK_AUTO && e->cpu.affinity > e->threads))
         HT_TRY(ht_pool_async(e->pool, err));

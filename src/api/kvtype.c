@@ -54,7 +54,7 @@ static int read_layers(const char *at, const char *end, const char *which, uint3
     return 0;
 }
 
-/* One of K and V: "TYPE[,LAYERS=TYPE...]"; NULL is f16. */
+/* One of K and V: "TYPE[,LAYERS=TYPE...]", for K also ",mean"; NULL is f16. */
 static int read_one(api__kv *kv, const char *text, int is_v, uint32_t n_layers, ht_err *err)
 {
     const char *which = is_v ? "V" : "K", *at = text ? text : "f16", *end = strchr(at, ',');
@@ -63,6 +63,10 @@ static int read_one(api__kv *kv, const char *text, int is_v, uint32_t n_layers, 
     while (end) {
         at = end + 1;
         end = strchr(at, ',');
+        if (!is_v && (end ? (size_t)(end - at) : strlen(at)) == 4 && !strncmp(at, "mean", 4)) {
+            kv->mean = true;
+            continue;
+        }
         HT_TRY(read_layers(at, end ? end : at + strlen(at), which, n_layers, kv->layer, is_v, err));
     }
     return 0;
@@ -78,6 +82,13 @@ int api__kv_read(api__kv *kv, const char *ctk, const char *ctv, uint32_t n_layer
     if (!kv->layer || !kv->name[0] || !kv->name[1])
         return HT_FAIL(err, HT_ENOMEM, "no memory for the KV types of %u layers", n_layers);
     for (int v = 0; v < 2; v++) HT_TRY(read_one(kv, text[v], v, n_layers, err));
+    bool keys = false;
+    for (uint32_t l = 0; l < n_layers; l++) keys = keys || ht_kv_packs(kv->layer[l][0]);
+    if (kv->mean && !keys)
+        return HT_FAIL(err, HT_EARG,
+                       "-ctk %s: only packed types of keys are stored without their mean; use "
+                       "q8_0, q4_0, tq4 ... with it",
+                       text[0]);
     for (uint32_t l = 0; l < n_layers; l++)
         kv->packs = kv->packs || ht_kv_packs(kv->layer[l][0]) || ht_kv_packs(kv->layer[l][1]);
     return 0;

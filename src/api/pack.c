@@ -3,6 +3,7 @@
  * the smallest that loses nothing, so that the same weights give the same pack whatever file they
  * came in. Quantised tensors of a source that already has the contract are moved, not quantised
  * again. */
+#include "api/kvmean.h"
 #include "api/packjob.h"
 #include "quant/r16.h"
 #include <stdio.h>
@@ -25,12 +26,13 @@ static int check_contract(const api__packjob *j, const char *name, const char *w
 {
     if (strcmp(name, "f16") != 0 && strcmp(name, "q8") != 0 && strcmp(name, "q4") != 0)
         return HT_FAIL(err, HT_EARG, "%s \"%s\" is unknown; use f16, q8 or q4", which, name);
-    if (rank_of(name) < rank_of(j->src_contract))
+    if (rank_of(name) < rank_of(j->src_contract) && !(j->p->requantise && rank_of(name)))
         return HT_FAIL(
             err, HT_EARG,
             "%s %s: the source's weights are %s already, and what quantising lost does not come "
-            "back; use %s, or pack the float original",
-            which, name, j->src_contract, j->src_contract);
+            "back; use %s, or pack the float original%s",
+            which, name, j->src_contract, j->src_contract,
+            rank_of(name) ? ", or insist with --requantise" : "");
     return 0;
 }
 
@@ -186,6 +188,7 @@ static int write_blobs(api__packjob *j, ht_packer *pk, ht_err *err)
     size_t n = 0;
     const char *t = ht_file_template(j->file, &n);
     if (!rc && t) rc = ht_packer_blob(pk, "template", t, n, err);
+    if (!rc && j->mean.n) rc = ht_packer_blob(pk, API_KVMEAN_BLOB, j->mean.p, j->mean.n, err);
     return rc;
 }
 
@@ -326,10 +329,12 @@ int ht_pack_make(const char *src, const char *out, const ht_pack_params *p, char
         return HT_FAIL(err, HT_EARG, "ht_pack_make: source, output and a precision must be given");
     if (json) *json = NULL;
     api__packjob j = {.p = p};
+    ht_buf_init(&j.mean, 0);
     ht_packer *pk = NULL;
     char sha[HT_SHA256_HEX];
     int rc = open_source(&j, src, out, err);
     if (!rc) rc = choose(&j, err);
+    if (!rc && p->calibrate) rc = api__kvmean_make(src, p, j.tok, &j.mean, err);
     if (!rc) rc = ht_packer_new(&pk, out, err);
     if (!rc) {
         rc = write_all(&j, pk, err);
@@ -337,6 +342,7 @@ int ht_pack_make(const char *src, const char *out, const ht_pack_params *p, char
         else rc = ht_packer_end(pk, sha, err);
     }
     if (!rc && json) rc = summary(&j, out, sha, json, err);
+    ht_buf_done(&j.mean);
     ht_team_free(j.team);
     ht_tok_free(j.tok);
     ht_model_free(j.model);

@@ -22,6 +22,7 @@ typedef struct {
     ht_model *model;
     ht_tok *tok;
     ht_team *team;
+    ht_buf mean; /* blob of the keys' means; empty: none asked for */
     const char *src_contract; /* of the source: "f16", "q8", "q4" */
     ht_named *named;
     size_t n_named;

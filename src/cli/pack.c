@@ -12,6 +12,8 @@ int cli__pack(cli__ctx *c, ht_err *e)
                               .q4_type = ht_opt_str(o, HT_OPT_Q4_TYPE),
                               .head_type = ht_opt_str(o, HT_OPT_HEAD_TYPE),
                               .pre_override = ht_opt_str(o, HT_OPT_PRE),
+                              .calibrate = ht_opt_str(o, HT_OPT_CALIBRATE),
+                              .requantise = ht_opt_on(o, HT_OPT_REQUANTISE),
                               .threads = (int)ht_opt_int(o, HT_OPT_THREADS),
                               .progress = cli__progress,
                               .user = c};

@@ -68,6 +68,12 @@ int ht_kvtype_by_name(const char *name)
     return -1;
 }
 
+const float *ht_kv_mean(const ht_kv *kv, uint32_t layer, uint32_t head)
+{
+    if (!kv->k_mean || !ht_kv_packs(kv->type[layer][0])) return NULL;
+    return kv->k_mean + ((size_t)layer * kv->n_kv_heads + head) * kv->head_dim;
+}
+
 uint8_t *ht_kv_head(const ht_kv *kv, uint32_t layer, int is_v, uint32_t id, uint32_t head, bool raw)
 {
     if (!raw || !kv->raw || !kv->raw[layer][is_v])

@@ -33,6 +33,9 @@ typedef struct ht_kv {
     uint64_t (*page_bytes)[2];       /* [n_layers][K,V]                                           */
     uint8_t *(*plane)[2];            /* [n_layers][K,V]                                           */
     /* Packed types only; all zero in a pool without them. */
+    const float *k_mean;             /* [n_layers][n_kv_heads][head_dim] or NULL: what is taken from
+                                        keys of packed layers before they are rotated. A soft-max
+                                        of scores does not change when all keys move alike        */
     uint32_t n_raw[HT_KV_CLASSES];   /* raw slots of a class                                      */
     uint64_t raw_bytes;              /* of a slot of one plane                                    */
     uint8_t *(*raw)[2];              /* [n_layers][K,V]; NULL where the type is not packed        */
@@ -62,6 +65,8 @@ const char *ht_kvtype_name(int type);                  /* "f16"                 
 int ht_kvtype_by_name(const char *);                   /* -1: unknown                             */
 /* Can heads of this size be stored so? Rotated packed types need a power of two from 16 on. */
 bool ht_kvtype_fits(int type, uint32_t head_dim);
+/* The mean of a head's keys where they are stored without it, else NULL. */
+const float *ht_kv_mean(const ht_kv *, uint32_t layer, uint32_t head);
 
 static inline bool ht_kv_packs(int type)
 {

@@ -144,6 +144,8 @@ void cpu__experts_up(cpu_run *, const ht_stage *);
 void cpu__experts_down(cpu_run *, const ht_stage *);
 
 /* ---- kvio.c ---- */
+/* Take the mean away from a head of K, where the cache wants that. */
+void cpu__kv_centre(cpu_run *, int layer, uint32_t head, float *k);
 /* Rotate a head as its layer's KV types want it; which: 0 Q, 1 K, 2 V. */
 void cpu__kv_turn(cpu_run *, int layer, int which, float *v);
 /* Attention's output of one head, where V is rotated: back. */

@@ -13,6 +13,12 @@ static void turn_signs(const ht_plan *p, float *x)
     for (uint32_t i = 0; i < p->m->spec.head_dim; i++) x[i] *= p->kv_sign[i];
 }
 
+void cpu__kv_centre(cpu_run *r, int layer, uint32_t head, float *k)
+{
+    const float *mean = ht_kv_mean(r->p->kv, (uint32_t)layer, head);
+    for (uint32_t i = 0; mean && i < r->p->m->spec.head_dim; i++) k[i] -= mean[i];
+}
+
 void cpu__kv_turn(cpu_run *r, int layer, int which, float *v)
 {
     const ht_plan *p = r->p;

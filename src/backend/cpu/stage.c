@@ -166,6 +166,7 @@ static void finish_head(cpu_run *r, const ht_stage *st, int which, uint32_t head
         r->k->rope(v, r->p->cos[rope] + (size_t)row * half, r->p->sin[rope] + (size_t)row * half,
                    half);
     }
+    if (which == 1) cpu__kv_centre(r, st->layer, head, v);
     cpu__kv_turn(r, st->layer, which, v);
 }
 

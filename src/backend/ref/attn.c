@@ -69,8 +69,8 @@ static void turn_signs(float *x, uint32_t n)
 }
 
 /* Bias, per-head norm and rotation of the heads of one row, in the order of the families that have
- * them: norm before rotation (Qwen3, Gemma 3). */
-static void finish_heads(ht_plan *p, const ht_stage *st, float *row, uint32_t heads,
+ * them: norm before rotation (Qwen3, Gemma 3). keys: of K, which may be stored less its mean. */
+static void finish_heads(ht_plan *p, const ht_stage *st, bool keys, float *row, uint32_t heads,
                          const float *bias, const float *norm, float scale, uint32_t batch_row)
 {
     const ht_spec *s = &p->m->spec;
@@ -82,6 +82,8 @@ static void finish_heads(ht_plan *p, const ht_stage *st, float *row, uint32_t he
         float *head = row + (size_t)k * s->head_dim;
         if (st->flags & HT_QKNORM) ref__norm(head, norm, s->head_dim, s->rms_eps, head);
         if (rope < HT_ROPES) ref__rotate(head, &s->rope[rope], b->pos[batch_row], lengthy);
+        const float *mean = keys ? ht_kv_mean(p->kv, (uint32_t)st->layer, k) : NULL;
+        for (uint32_t i = 0; mean && i < s->head_dim; i++) head[i] -= mean[i];
         int type = p->kv->type[st->layer][0];
         if (ht_kv_signs(type)) turn_signs(head, s->head_dim);
         if (ht_kv_rotates(type, s->head_dim)) hadamard(head, s->head_dim, scale);
@@ -120,8 +122,9 @@ void ref__qkv(ht_plan *p, const ht_stage *st)
     for (uint32_t t = 0; t < p->rows; t++) {
         uint32_t r = p->row[t], seq = p->batch->seq[r], pos = (uint32_t)p->batch->pos[r];
         float *kt = k + (size_t)t * nkv, *vt = v + (size_t)t * nkv;
-        finish_heads(p, st, p->q + (size_t)t * nq, s->n_heads, l->q_bias, l->q_norm, scale_q, r);
-        finish_heads(p, st, kt, s->n_kv_heads, l->k_bias, l->k_norm, scale_k, r);
+        finish_heads(p, st, false, p->q + (size_t)t * nq, s->n_heads, l->q_bias, l->q_norm, scale_q,
+                     r);
+        finish_heads(p, st, true, kt, s->n_kv_heads, l->k_bias, l->k_norm, scale_k, r);
         for (uint32_t i = 0; (st->flags & HT_BIAS) && i < nkv; i++) vt[i] += l->v_bias[i];
         for (uint32_t h = 0; h < s->n_kv_heads; h++) {
             float *vh = vt + (size_t)h * s->head_dim;
