@@ -2,7 +2,8 @@
  * 32 new tokens, cold, from memory and from files, in turns; and what forks of it cost.
  *
  * usage: prefix MODEL FOLDER [shared 2000] [repetitions 6] [forks 8]
- * FOLDER is emptied of page files first. Prints one JSON object. */
+ * FOLDER is emptied of page files first. Prints one JSON object, as bench/results keeps it: medians
+ * in ms, how many times less than cold, and all samples. */
 #include "hetero.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -70,6 +71,33 @@ static uint64_t first_token(ht_engine *e, const job *j, int no_prefix, uint32_t 
     ht_gen_result_done(&r);
     ht_session_free(s);
     return t;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(const uint64_t *v, uint32_t n)
+{
+    uint64_t s[MOST_REPS];
+    memcpy(s, v, n * sizeof *s);
+    qsort(s, n, sizeof *s, by_size);
+    return ((double)s[(n - 1) / 2] + (double)s[n / 2]) / 2;
+}
+
+static void summary(const job *j, const uint64_t *cold, const uint64_t *ram, const uint64_t *disk,
+                    uint32_t reps)
+{
+    const double c = median(cold, reps), r = median(ram, reps), d = median(disk, reps);
+    const char *name = strrchr(j->model, '/');
+    printf("{\"schema\":\"hetero/prefix-bench/1\",\"version\":\"%s\",\"model\":\"%s\","
+           "\"shared\":%u,\"tail\":%d,\"n\":%u,",
+           ht_version(), name ? name + 1 : j->model, j->shared, TAIL, reps);
+    printf("\"coldMs\":%.2f,\"ramMs\":%.2f,\"diskMs\":%.2f,\"ramTimes\":%.2f,"
+           "\"diskTimes\":%.2f,",
+           c / 1e6, r / 1e6, d / 1e6, c / r, c / d);
 }
 
 static void list(const char *name, const uint64_t *v, uint32_t n, const char *tail)
@@ -147,7 +175,7 @@ int main(int argc, char **argv)
         }
         cold[i] = first_token(e, &j, 1, &kept);
     }
-    printf("{\"model\":\"%s\",\"shared\":%u,\"tail\":%d,", j.model, j.shared, TAIL);
+    summary(&j, cold, ram, disk, reps);
     list("coldNs", cold, reps, ",");
     list("ramNs", ram, reps, ",");
     list("diskNs", disk, reps, ",");

@@ -243,6 +243,34 @@ T_CASE(kv, copy_on_write_copies_one_page_a_class)
     ht_pool_free(p);
 }
 
+/* Eight forks of 2,000 positions take no page; with 48 positions of their own each takes those, and
+ * a copy of the one page that was half filled. */
+T_CASE(kv, forks_take_their_tails_only)
+{
+    enum { PREFIX = 2000, TAIL = 48, N = 8, PAGES = (PREFIX + HT_PAGE - 1) / HT_PAGE };
+    ht_err e = {0};
+    ht_pool *p = new_pool(200, 200, 64);
+    ht_seq *a, *f[N];
+    T_OK(ht_seq_new(&a, p, PREFIX + TAIL, &e), e);
+    T_OK(ht_seq_reserve(a, PREFIX, &e), e);
+    ht_seq_advance(a, PREFIX);
+    T_EQ_INT(ht_pool_free_pages(p, HT_KV_FULL), 200 - PAGES);
+    for (int i = 0; i < N; i++) T_OK(ht_seq_fork(&f[i], a, &e), e);
+    T_EQ_INT(ht_pool_free_pages(p, HT_KV_FULL), 200 - PAGES);
+    T_EQ_INT(ht_pool_copied_bytes(p), 0);
+    for (int i = 0; i < N; i++) {
+        T_OK(ht_seq_reserve(f[i], TAIL, &e), e);
+        ht_seq_advance(f[i], TAIL);
+    }
+    const uint32_t tail = (PREFIX % HT_PAGE + TAIL + HT_PAGE - 1) / HT_PAGE;
+    T_EQ_INT(ht_pool_free_pages(p, HT_KV_FULL), 200 - PAGES - N * tail);
+    for (int i = 0; i < N; i++) ht_seq_free(f[i]);
+    T_EQ_INT(ht_pool_free_pages(p, HT_KV_FULL), 200 - PAGES);
+    ht_seq_free(a);
+    T_EQ_INT(ht_pool_free_pages(p, HT_KV_FULL), 200);
+    ht_pool_free(p);
+}
+
 T_CASE(kv, windowed_class_frees_what_no_row_reads)
 {
     ht_err e = {0};
