@@ -79,9 +79,9 @@ static double overlap(const double *p, const double *q)
     return sum;
 }
 
-/* The chance to keep a guess is sum min(p, q) = 1 - TV(p, q); what comes is distributed as p. A kept
- * guess cannot be told from the same token drawn behind a rejected one by its id alone, but the two
- * exclude each other: where q has more than p nothing is left to draw. */
+/* The chance to keep a guess is sum min(p, q) = 1 - TV(p, q); what comes is distributed as p. A
+ * kept guess cannot be mistaken: behind a rejected one only tokens are drawn of which p has more,
+ * and of those a guess is always kept. */
 T_CASE_SECONDS(reject, chance_and_distribution, 120)
 {
     float pl[V], ql[V];
@@ -100,8 +100,6 @@ T_CASE_SECONDS(reject, chance_and_distribution, 120)
     double tv = 0;
     for (int i = 0; i < V; i++) tv += fabs(P[i] - Q[i]) / 2;
     T_CHECK(fabs(1 - tv - a) < 1e-12, "sum min %.6f, 1 - TV %.6f", a, 1 - tv);
-    /* Of rejected ones some replacements equal the guess only where p > q, and there all are kept:
-     * so `kept` counts kept guesses alone. */
     T_CHECK(fabs((double)kept / DRAWS - a) < 4 * sd, "kept %.5f, expected %.5f +- %.5f",
             (double)kept / DRAWS, a, sd);
     const double chi = chi_square(count, P, V, DRAWS, &df);
@@ -248,7 +246,7 @@ T_CASE_SECONDS(reject, behind_the_whole_chain, 120)
     }
 }
 
-/* ---- chains: what may decide how long a draft is ---------------------------------------------- */
+/* ---- chains: what may decide how long a draft is -------------------------------------------- */
 
 /* Target and draft with a memory of one token, over three ids. */
 static void chain_logits(int last, bool draft, float out[V])
