@@ -49,7 +49,7 @@ def rounded(x):
 def calibrated(d):
     """A pack of the F16 file with the means of its keys over a text of this tree."""
     pack = os.path.join(d, 'mean.htpack')
-    doc('pack', TALE, '-o', pack, '--calibrate', os.path.join(ROOT, 'docs', 'speculation.md'), '--json')
+    doc('pack', TALE, '-o', pack, '--calibrate', os.path.join(ROOT, 'LICENSE'), '--json')
     return pack
 
 
