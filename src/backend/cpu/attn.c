@@ -8,7 +8,11 @@
  * and splits are folded together in ascending order. Keys that a pair does not see have p = 0,
  * which leaves a chain as it is; so neither the rows that share an item nor the number of keys that
  * were there at the time change a bit. Where a sequence has evicted pages, a split is what lies
- * together of it. Both products are the panel kernel of kern.h. */
+ * together of it. Both products are the panel kernel of kern.h.
+ *
+ * With few rows a unit of work is one split: threads take units from each other, put what a split
+ * gives into the plan's `part`, and whoever finishes the last one of an item folds them all, in the
+ * same order. So one KV head keeps every thread busy, too. */
 #include "backend/cpu/cpu.h"
 #include <math.h>
 #include <string.h>
@@ -22,6 +26,7 @@ typedef struct {
     const uint32_t *table;   /* pages of the sequence                                       */
     uint32_t by;             /* packed types: the rows' first position; one page holds all   */
     bool observed;           /* some row's attention is asked for (ht_batch.mass)            */
+    uint32_t step;           /* heads from this item to the thread's next one                */
     size_t ldq, ldo;
 } item;
 
@@ -44,6 +49,12 @@ static bool run_at(const item *it, uint32_t key, run *u)
     u->to = (to < end ? to : end) - u->s0;
     return true;
 }
+
+/* What a split gives, or several folded: pairs' outputs, maxima and sums. */
+typedef struct {
+    float *o, *m, *l;
+    size_t ldo;
+} result;
 
 static uint32_t first_key(const cpu_run *r, const ht_stage *st, uint32_t pos)
 {
@@ -119,7 +130,7 @@ static const uint8_t *next_keys(const cpu_run *r, const item *it, uint32_t pos)
 {
     item other = *it;
     if (pos < it->hi) return place_of(r, it, 0, pos);
-    other.head += (uint32_t)r->size;
+    other.head += it->step;
     if (other.head >= r->p->m->spec.n_kv_heads) return NULL;
     return place_of(r, &other, 0, it->lo / CPU_LANES * CPU_LANES);
 }
@@ -268,51 +279,86 @@ static void give_mass(const cpu_run *r, const item *it, uint32_t n_pages)
     }
 }
 
-/* Fold the run into the running output, maximum and sum of every pair. */
-static void fold(cpu_run *r, const item *it)
+/* The split's own result, in scratch. */
+static result split_result(const cpu_run *r, const item *it)
 {
-    float *m = r->s->al, *l = m + it->n, *ms = l + it->n, *ls = ms + it->n;
+    float *m = r->s->al + 2 * it->n;
+    return (result){r->s->ap, m, m + it->n, it->ldo};
+}
+
+static void split(cpu_run *r, const item *it, const run *u)
+{
+    scores(r, it, u->s0, u->from, u->to);
+    weigh(r, it, u);
+    values(r, it, u->s0, u->from, u->to);
+}
+
+/* Fold a split into the running output, maximum and sum of every pair. */
+static void fold(cpu_run *r, const item *it, const result *s)
+{
+    float *m = r->s->al, *l = m + it->n;
     uint32_t hd = r->p->m->spec.head_dim;
     for (uint32_t i = 0; i < it->n; i++) {
-        if (ms[i] == -INFINITY) continue;
-        float top = ms[i] > m[i] ? ms[i] : m[i];
-        float a = r->k->exp(m[i] - top), b = r->k->exp(ms[i] - top);
-        r->k->merge(r->s->ao + i * it->ldo, a, r->s->ap + i * it->ldo, b, hd);
-        l[i] = fmaf(l[i], a, ls[i] * b);
+        if (s->m[i] == -INFINITY) continue;
+        float top = s->m[i] > m[i] ? s->m[i] : m[i];
+        float a = r->k->exp(m[i] - top), b = r->k->exp(s->m[i] - top);
+        r->k->merge(r->s->ao + i * it->ldo, a, s->o + i * s->ldo, b, hd);
+        l[i] = fmaf(l[i], a, s->l[i] * b);
         m[i] = top;
+    }
+}
+
+/* Query head of pair i, among those of all rows. */
+static size_t head_of(const cpu_run *r, const item *it, uint32_t i)
+{
+    return (size_t)(it->t0 + i / it->group) * r->p->m->spec.n_heads + it->head * it->group +
+           i % it->group;
+}
+
+static void take_queries(cpu_run *r, const item *it)
+{
+    uint32_t hd = r->p->m->spec.head_dim;
+    for (uint32_t i = 0; i < it->n; i++)
+        memcpy(r->s->aq + i * it->ldq, r->p->q + head_of(r, it, i) * hd, hd * sizeof(float));
+}
+
+/* An empty running result. */
+static void reset(cpu_run *r, const item *it)
+{
+    for (uint32_t i = 0; i < it->n; i++) {
+        memset(r->s->ao + i * it->ldo, 0, r->p->m->spec.head_dim * sizeof(float));
+        r->s->al[i] = -INFINITY;
+        r->s->al[it->n + i] = 0.0f;
+    }
+}
+
+/* The running result to register A. */
+static void finish(cpu_run *r, const item *it)
+{
+    uint32_t hd = r->p->m->spec.head_dim;
+    for (uint32_t i = 0; i < it->n; i++) {
+        float *a = r->p->a + head_of(r, it, i) * hd;
+        float inv = 1.0f / r->s->al[it->n + i];
+        for (uint32_t d = 0; d < hd; d++) a[d] = r->s->ao[i * it->ldo + d] * inv;
+        cpu__kv_turn_back(r, it->st->layer, a);
     }
 }
 
 static void attend(cpu_run *r, const item *it)
 {
-    const ht_spec *s = &r->p->m->spec;
-    uint32_t hd = s->head_dim;
-    for (uint32_t i = 0; i < it->n; i++) {
-        size_t head =
-            (size_t)(it->t0 + i / it->group) * s->n_heads + it->head * it->group + i % it->group;
-        memcpy(r->s->aq + i * it->ldq, r->p->q + head * hd, hd * sizeof(float));
-        memset(r->s->ao + i * it->ldo, 0, hd * sizeof(float));
-        r->s->al[i] = -INFINITY;
-        r->s->al[it->n + i] = 0.0f;
-    }
-    run u;
+    const result own = split_result(r, it);
     uint32_t noted = 0;
+    run u;
+    take_queries(r, it);
+    reset(r, it);
     for (uint32_t key = it->lo / CPU_LANES * CPU_LANES; run_at(it, key, &u); key = u.s0 + u.to) {
         if (cpu__cancelled(r)) return;
-        scores(r, it, u.s0, u.from, u.to);
-        weigh(r, it, &u);
+        split(r, it, &u);
         if (it->observed) noted = note(r, it, &u, noted);
-        values(r, it, u.s0, u.from, u.to);
-        fold(r, it);
+        fold(r, it, &own);
     }
     if (it->observed) give_mass(r, it, noted);
-    for (uint32_t i = 0; i < it->n; i++) {
-        size_t head =
-            (size_t)(it->t0 + i / it->group) * s->n_heads + it->head * it->group + i % it->group;
-        float inv = 1.0f / r->s->al[it->n + i];
-        for (uint32_t d = 0; d < hd; d++) r->p->a[head * hd + d] = r->s->ao[i * it->ldo + d] * inv;
-        cpu__kv_turn_back(r, it->st->layer, r->p->a + head * hd);
-    }
+    finish(r, it);
 }
 
 /* The run of rows from t0 on that one item takes: one sequence, at most `most` rows. */
@@ -343,19 +389,141 @@ static uint32_t run_of_rows(const cpu_run *r, const ht_stage *st, uint32_t t0, u
     return t;
 }
 
-void cpu__attn(cpu_run *r, const ht_stage *st)
+static void run_item(const cpu_run *r, const ht_stage *st, item *it)
 {
     const ht_spec *s = &r->p->m->spec;
-    item it = {.st = st, .group = s->n_heads / s->n_kv_heads};
-    uint32_t most = it.group < CPU_ATTN_ROWS ? CPU_ATTN_ROWS / it.group : 1;
-    it.ldq = (size_t)s->head_dim + CPU_PAD;
-    it.ldo = (size_t)s->head_dim + CPU_PAD;
+    *it = (item){.st = st, .group = s->n_heads / s->n_kv_heads, .step = 1};
+    it->ldq = (size_t)s->head_dim + CPU_PAD;
+    it->ldo = (size_t)s->head_dim + CPU_PAD;
+}
+
+/* Rows of a sequence that share an item at most. */
+static uint32_t most_rows(const item *it)
+{
+    return it->group < CPU_ATTN_ROWS ? CPU_ATTN_ROWS / it->group : 1;
+}
+
+/* ---- few rows: a unit is a split ------------------------------------------------------------- */
+
+/* Splits of a run of rows: of one KV head, and in part: floats of one split. */
+static uint32_t n_splits(const item *it)
+{
+    return (it->hi - 1) / CPU_SPLIT - it->lo / CPU_SPLIT + 1;
+}
+static size_t part_floats(const cpu_run *r, const item *it)
+{
+    return (size_t)it->rows * it->group * (r->p->m->spec.head_dim + 2);
+}
+
+/* Whether an item's splits can be units: all pages held, nobody asks for the mass. */
+static bool in_splits(const item *it)
+{
+    run u;
+    for (uint32_t key = it->lo / CPU_LANES * CPU_LANES; key < it->hi; key = u.s0 + u.to)
+        if (!run_at(it, key, &u) || u.s0 + u.from != key) return false;
+        else if (u.to != CPU_SPLIT && u.s0 + u.to != it->hi) return false;
+    return !it->observed;
+}
+
+/* Units of all rows; 0: not this way, or their results do not fit. */
+static uint32_t count_units(const cpu_run *r, const ht_stage *st)
+{
+    item it;
+    size_t units = 0, floats = 0;
+    run_item(r, st, &it);
+    for (uint32_t t = 0; t < r->rows;) {
+        t = run_of_rows(r, st, t, most_rows(&it), &it);
+        if (!in_splits(&it)) return 0;
+        size_t n = (size_t)n_splits(&it) * r->p->m->spec.n_kv_heads;
+        units += n;
+        floats += n * part_floats(r, &it);
+    }
+    return floats <= r->p->part_cap && units <= UINT32_MAX ? (uint32_t)units : 0;
+}
+
+/* The item of unit u; which split it is and where the item's splits lie in part. */
+static uint32_t find_unit(const cpu_run *r, const ht_stage *st, uint32_t u, item *it, float **part)
+{
+    run_item(r, st, it);
+    *part = r->p->part;
+    for (uint32_t t = 0;;) {
+        t = run_of_rows(r, st, t, most_rows(it), it);
+        uint32_t n = n_splits(it), all = n * r->p->m->spec.n_kv_heads;
+        if (u < all) {
+            it->n = it->rows * it->group;
+            it->head = u / n;
+            *part += (size_t)it->head * n * part_floats(r, it);
+            return u % n;
+        }
+        u -= all;
+        *part += all * part_floats(r, it);
+    }
+}
+
+static result part_result(const cpu_run *r, const item *it, float *part, uint32_t i)
+{
+    float *o = part + i * part_floats(r, it);
+    size_t hd = r->p->m->spec.head_dim;
+    return (result){o, o + it->n * hd, o + it->n * (hd + 1), hd};
+}
+
+/* Keep a split's result; the last one of the item folds them all. */
+static void keep(cpu_run *r, const item *it, float *part, uint32_t i)
+{
+    const uint32_t n = n_splits(it);
+    const result own = split_result(r, it), to = part_result(r, it, part, i);
+    _Atomic uint32_t *done = &r->p->split_done[it->t0 * r->p->m->spec.n_kv_heads + it->head];
+    for (uint32_t j = 0; j < it->n; j++)
+        memcpy(to.o + j * to.ldo, own.o + j * own.ldo, to.ldo * sizeof *to.o);
+    memcpy(to.m, own.m, it->n * sizeof *to.m);
+    memcpy(to.l, own.l, it->n * sizeof *to.l);
+    /* Release our result, acquire the others'. */
+    if (atomic_fetch_add_explicit(done, 1, memory_order_acq_rel) + 1 < n) return;
+    atomic_store_explicit(done, 0, memory_order_relaxed);
+    reset(r, it);
+    for (uint32_t j = 0; j < n; j++) {
+        result s = part_result(r, it, part, j);
+        fold(r, it, &s);
+    }
+    finish(r, it);
+}
+
+static void attend_units(cpu_run *r, const ht_stage *st, uint32_t units)
+{
+    uint32_t u, end;
+    while (cpu__take(r, units, 1, &u, &end))
+        for (uint32_t head = UINT32_MAX, t0 = 0; u < end; u++) {
+            item it;
+            float *part;
+            uint32_t i = find_unit(r, st, u, &it, &part);
+            if (it.head != head || it.t0 != t0) take_queries(r, &it);
+            head = it.head;
+            t0 = it.t0;
+            run s = {0};
+            uint32_t s0 = (it.lo / CPU_SPLIT + i) * CPU_SPLIT;
+            /* It is there: in_splits has seen all of them. */
+            (void)run_at(&it, i ? s0 : it.lo / CPU_LANES * CPU_LANES, &s);
+            split(r, &it, &s);
+            keep(r, &it, part, i);
+        }
+}
+
+void cpu__attn(cpu_run *r, const ht_stage *st)
+{
+    uint32_t units = r->p->part_cap ? count_units(r, st) : 0;
+    item it;
+    if (units) {
+        attend_units(r, st, units);
+        return;
+    }
+    run_item(r, st, &it);
+    it.step = (uint32_t)r->size;
     /* Neighbouring items go to different threads, shifted from run to run: runs of later rows,
      * which see more keys, do not pile up on one of them. */
     for (uint32_t t = 0, n_run = 0; t < r->rows; n_run++) {
-        t = run_of_rows(r, st, t, most, &it);
+        t = run_of_rows(r, st, t, most_rows(&it), &it);
         it.n = it.rows * it.group;
-        for (it.head = 0; it.head < s->n_kv_heads; it.head++)
+        for (it.head = 0; it.head < r->p->m->spec.n_kv_heads; it.head++)
             if ((it.head + n_run) % (uint32_t)r->size == (uint32_t)r->rank) attend(r, &it);
     }
 }

@@ -28,6 +28,43 @@ void cpu__share(const cpu_run *r, uint32_t n, uint32_t *begin, uint32_t *end)
     ht_team_share(n, 1, r->rank, r->size, begin, end);
 }
 
+bool cpu__take(const cpu_run *r, uint32_t n, uint32_t least, uint32_t *begin, uint32_t *end)
+{
+    if (n / least >= UINT16_MAX) least = n / (UINT16_MAX - 1) + 1;
+    const uint32_t units = n / least + (n % least != 0);
+    for (int i = 0; i < r->size; i++) {
+        const int of = (r->rank + i) % r->size;
+        _Atomic uint64_t *word = &r->p->left[of].word;
+        uint64_t old = atomic_load_explicit(word, memory_order_relaxed);
+        for (;;) {
+            uint32_t lo = (uint32_t)(old >> 16) & UINT16_MAX, hi = (uint32_t)old & UINT16_MAX;
+            if (old >> 32 != r->turn) ht_team_share(units, 1, of, r->size, &lo, &hi);
+            if (lo >= hi) break;
+            const uint32_t some = (hi - lo + 1) / 2, at = i ? hi - some : lo;
+            if (i) hi -= some;
+            else lo += some;
+            uint64_t left = (uint64_t)r->turn << 32 | (uint64_t)lo << 16 | hi;
+            if (!atomic_compare_exchange_weak_explicit(word, &old, left, memory_order_relaxed,
+                                                       memory_order_relaxed))
+                continue;
+            *begin = at * least;
+            *end = (at + some) * least < n ? (at + some) * least : n;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool cpu__next(const cpu_run *r, bool once, bool *begun, uint32_t n, uint32_t least,
+               uint32_t *begin, uint32_t *end)
+{
+    if (!once) return cpu__take(r, n, least, begin, end);
+    if (*begun) return false;
+    *begun = true;
+    cpu__share(r, n, begin, end);
+    return true;
+}
+
 uint32_t cpu__block(const cpu_run *r, uint32_t t, uint32_t n)
 {
     uint32_t blocks = (n + CPU_BLOCK - 1) / CPU_BLOCK, nt = r->k->nt_panel;

@@ -28,6 +28,18 @@ static void *take(taker *t, size_t count, size_t size)
     return p;
 }
 
+/* Results of splits of attention (attn.c): for steps of few rows, and not for contexts where they
+ * would be large; there a thread takes a whole KV head. */
+enum { PART_ROWS = 16, PART_MAX = 1 << 20 };
+static size_t part_floats(const ht_plan *p)
+{
+    const ht_spec *s = &p->m->spec;
+    size_t splits = p->b.ctx / CPU_SPLIT + 1, n;
+    bool ok = p->b.rows <= PART_ROWS &&
+              ht_mul_ok(p->b.rows * splits, (size_t)s->n_heads * (s->head_dim + 2), &n);
+    return ok && n <= PART_MAX ? n : 0;
+}
+
 static void take_registers(ht_plan *p, taker *t)
 {
     const ht_spec *s = &p->m->spec;
@@ -50,6 +62,9 @@ static void take_registers(ht_plan *p, taker *t)
     p->kv_sign = take(t, s->head_dim, f);
     p->cap_todo = p->kv ? p->kv->n_raw[HT_KV_FULL] + p->kv->n_raw[HT_KV_WINDOW] : 0;
     p->todo = take(t, p->cap_todo, sizeof *p->todo);
+    p->part_cap = part_floats(p);
+    p->part = take(t, p->part_cap, f);
+    p->split_done = take(t, rows * s->n_kv_heads, sizeof *p->split_done);
     for (int i = 0; i < HT_ROPES; i++) {
         if (!s->rope[i].dims || !s->rope[i].inv_freq) continue;
         p->cos[i] = take(t, rows * (s->rope[i].dims / 2), f);
@@ -106,8 +121,12 @@ static int take_memory(ht_plan *p, ht_err *e)
     taker t = {p->arena, 0, false};
     int size = ht_team_size(p->dev->team);
     take_registers(p, &t);
+    p->left = take(&t, (size_t)size, sizeof *p->left);
+    for (int i = 0; i < size && p->left; i++) atomic_init(&p->left[i].word, 0);
     p->scratch = take(&t, (size_t)size, sizeof *p->scratch);
     for (int i = 0; i < size && p->scratch; i++) take_scratch(p, &p->scratch[i], &t);
+    for (size_t i = 0; !t.failed && i < (size_t)p->b.rows * p->m->spec.n_kv_heads; i++)
+        atomic_init(&p->split_done[i], 0);
     if (!t.failed) return 0;
     return HT_FAIL(e, HT_ENOMEM,
                    "cpu: plan of %u rows, context %u: out of memory; lower the rows per step",

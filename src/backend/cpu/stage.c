@@ -5,6 +5,9 @@
 #include <math.h>
 #include <string.h>
 
+/* Tiles that a thread takes at least: what two of them take ends a stage unevenly at most. */
+enum { TAKE_TILES = 2 };
+
 static const ht_layer *layer_of(const cpu_run *r, const ht_stage *st)
 {
     return &r->p->m->layer[st->layer];
@@ -111,31 +114,49 @@ static void store_slab(const float *c, size_t ldc, uint32_t n, uint32_t cols, fl
     for (uint32_t t = 0; t < n; t++) memcpy(out + t * ldo, c + t * ldc, cols * sizeof *out);
 }
 
-/* This thread's tiles of one weight for prepared tokens [t, t + in->n). add: out += product. */
-static void project(cpu_run *r, const cpu_mat *m, const cpu_in *in, float *out, size_t ldo,
-                    bool add)
+/* What becomes of a product: out = product, out += product, or out = cap*tanh(product/cap). */
+typedef struct {
+    bool add;
+    float cap; /* 0: none */
+} sink;
+
+static void sink_slab(cpu_run *r, sink s, size_t ldc, uint32_t n, uint32_t cols, float *out,
+                      size_t ldo)
+{
+    float *c = r->s->c0;
+    for (uint32_t t = 0; t < n && s.add; t++) r->k->add(c + t * ldc, cols, out + t * ldo);
+    if (s.add) return;
+    for (uint32_t t = 0; t < n && s.cap != 0.0f; t++)
+        for (uint32_t i = 0; i < cols; i++) {
+            float *v = &c[t * ldc + i];
+            *v = s.cap * tanhf(*v / s.cap);
+        }
+    store_slab(c, ldc, n, cols, out, ldo);
+}
+
+/* This thread's tiles of one weight for prepared tokens [t, t + in->n). once: one of several loops
+ * of the operation. */
+static void project(cpu_run *r, const cpu_mat *m, const cpu_in *in, bool once, sink s, float *out,
+                    size_t ldo)
 {
     uint32_t t0, t1, slab = CPU_SLAB;
-    cpu__share(r, cpu__tiles(m->rows), &t0, &t1);
-    for (uint32_t i = t0; i < t1 && !cpu__cancelled(r); i += slab) {
-        uint32_t end = min32(i + slab, t1), row = i * CPU_LANES;
-        uint32_t cols = min32(end * CPU_LANES, m->rows) - row;
-        size_t ldc = (size_t)(end - i) * CPU_LANES;
-        cpu__product(r, m, 0, i, end, in, r->s->c0, ldc);
-        if (!add) {
-            store_slab(r->s->c0, ldc, in->n, cols, out + row, ldo);
-            continue;
+    bool begun = false;
+    while (cpu__next(r, once, &begun, cpu__tiles(m->rows), TAKE_TILES, &t0, &t1))
+        for (uint32_t i = t0; i < t1 && !cpu__cancelled(r); i += slab) {
+            uint32_t end = min32(i + slab, t1), row = i * CPU_LANES;
+            uint32_t cols = min32(end * CPU_LANES, m->rows) - row;
+            size_t ldc = (size_t)(end - i) * CPU_LANES;
+            cpu__product(r, m, 0, i, end, in, r->s->c0, ldc);
+            sink_slab(r, s, ldc, in->n, cols, out + row, ldo);
         }
-        for (uint32_t t = 0; t < in->n; t++)
-            r->k->add(r->s->c0 + t * ldc, cols, out + t * ldo + row);
-    }
 }
 
 /* Rows of src (row stride lds), perhaps normalised, times one to three weights. */
 static void project_all(cpu_run *r, const float *src, size_t lds, const uint32_t *list,
                         uint32_t rows, const float *norm, const cpu_mat *const m[],
-                        float *const out[], int n, bool add)
+                        float *const out[], int n, sink s)
 {
+    const bool once = n > 1 || rows > CPU_BLOCK;
     unsigned want = 0;
     for (int i = 0; i < n; i++) want |= cpu__want(r, m[i]);
     for (uint32_t t = 0, nb; t < rows && !cpu__cancelled(r); t += nb) {
@@ -144,7 +165,7 @@ static void project_all(cpu_run *r, const float *src, size_t lds, const uint32_t
         cpu__prepare(r, list ? src : src + t * lds, lds, list ? list + t : NULL, nb, m[0]->cols,
                      norm, want, &in);
         for (int i = 0; i < n; i++)
-            project(r, m[i], &in, out[i] + (size_t)t * m[i]->rows, m[i]->rows, add);
+            project(r, m[i], &in, once, s, out[i] + (size_t)t * m[i]->rows, m[i]->rows);
     }
 }
 
@@ -176,7 +197,7 @@ void cpu__qkv_p(cpu_run *r, const ht_stage *st)
     uint32_t dim = r->p->m->spec.dim;
     const cpu_mat *m[3] = {cpu__mat(r, &l->q), cpu__mat(r, &l->k), cpu__mat(r, &l->v)};
     float *out[3] = {r->p->q, r->p->k_raw, r->p->v_raw};
-    project_all(r, r->p->n, dim, NULL, r->rows, NULL, m, out, 3, false);
+    project_all(r, r->p->n, dim, NULL, r->rows, NULL, m, out, 3, (sink){0});
 }
 
 void cpu__qkv_f(cpu_run *r, const ht_stage *st)
@@ -227,16 +248,17 @@ void cpu__qkv(cpu_run *r, const ht_stage *st)
         first[4] = {0, s->n_heads, s->n_heads + s->n_kv_heads, s->n_heads + 2 * s->n_kv_heads};
     unsigned want = 0;
     for (int i = 0; i < 3; i++) want |= cpu__want(r, m[i]);
-    cpu__share(r, first[3], &h0, &h1);
     for (uint32_t t = 0, nb; t < r->rows; t += nb) {
         cpu_in in;
+        bool begun = false;
         nb = cpu__block(r, t, r->rows);
         cpu__prepare(r, r->p->x + (size_t)t * s->dim, s->dim, NULL, nb, s->dim, l->attn_norm, want,
                      &in);
-        for (uint32_t h = h0; h < h1 && !cpu__cancelled(r); h++) {
-            int which = h >= first[2] ? 2 : h >= first[1] ? 1 : 0;
-            qkv_head(r, st, m[which], which, h - first[which], &in, t);
-        }
+        while (cpu__next(r, r->rows > CPU_BLOCK, &begun, first[3], 1, &h0, &h1))
+            for (uint32_t h = h0; h < h1 && !cpu__cancelled(r); h++) {
+                int which = h >= first[2] ? 2 : h >= first[1] ? 1 : 0;
+                qkv_head(r, st, m[which], which, h - first[which], &in, t);
+            }
     }
 }
 
@@ -248,7 +270,7 @@ static void residual(cpu_run *r, const ht_stage *st, const ht_weight *w, const f
     const cpu_mat *m = cpu__mat(r, w);
     bool post = (st->flags & HT_POSTNORM) != 0;
     float *out = post ? r->p->y : r->p->x;
-    project_all(r, src, m->cols, NULL, r->rows, NULL, &m, &out, 1, !post);
+    project_all(r, src, m->cols, NULL, r->rows, NULL, &m, &out, 1, (sink){.add = !post});
 }
 void cpu__attn_out(cpu_run *r, const ht_stage *st)
 {
@@ -279,7 +301,7 @@ void cpu__ffn_up_p(cpu_run *r, const ht_stage *st)
     const ht_layer *l = layer_of(r, st);
     const cpu_mat *m[2] = {cpu__mat(r, &l->gate), cpu__mat(r, &l->up)};
     float *out[2] = {r->p->h, r->p->u};
-    project_all(r, r->p->n, r->p->m->spec.dim, NULL, r->rows, NULL, m, out, 2, false);
+    project_all(r, r->p->n, r->p->m->spec.dim, NULL, r->rows, NULL, m, out, 2, (sink){0});
 }
 void cpu__ffn_up_f(cpu_run *r, const ht_stage *st)
 {
@@ -292,69 +314,68 @@ void cpu__ffn_up_f(cpu_run *r, const ht_stage *st)
     }
 }
 
+/* Both products and the activation for tiles [i0, i1) and the prepared tokens from t on. */
+static void up_tiles(cpu_run *r, const ht_stage *st, const cpu_in *in, uint32_t t, uint32_t i0,
+                     uint32_t i1)
+{
+    const ht_layer *l = layer_of(r, st);
+    const uint32_t ffn = r->p->m->spec.ffn;
+    const cpu_mat *g = cpu__mat(r, &l->gate), *u = cpu__mat(r, &l->up);
+    void (*act)(const float *, const float *, uint32_t, float *) =
+        st->flags & HT_GELU ? r->k->gelu_mul : r->k->silu_mul;
+    if (r->rows == 1 && ffn % CPU_LANES == 0) {
+        /* One row: each matrix in one stream, without the steps from one to the other. */
+        float *h = r->p->h + (size_t)i0 * CPU_LANES, *up = r->p->u + (size_t)i0 * CPU_LANES;
+        cpu__product(r, g, 0, i0, i1, in, h, 0);
+        cpu__product(r, u, 0, i0, i1, in, up, 0);
+        act(h, up, (i1 - i0) * CPU_LANES, h);
+        return;
+    }
+    for (uint32_t i = i0; i < i1 && !cpu__cancelled(r); i += CPU_SLAB) {
+        uint32_t end = min32(i + CPU_SLAB, i1), row = i * CPU_LANES;
+        uint32_t cols = min32(end * CPU_LANES, ffn) - row;
+        size_t ldc = (size_t)(end - i) * CPU_LANES;
+        cpu__product(r, g, 0, i, end, in, r->s->c0, ldc);
+        cpu__product(r, u, 0, i, end, in, r->s->c1, ldc);
+        for (uint32_t j = 0; j < in->n; j++)
+            act(r->s->c0 + j * ldc, r->s->c1 + j * ldc, cols,
+                r->p->h + (size_t)(t + j) * ffn + row);
+    }
+}
+
 /* Norm, both products and the activation slab by slab. */
 void cpu__ffn_up(cpu_run *r, const ht_stage *st)
 {
     const ht_layer *l = layer_of(r, st);
     const ht_spec *s = &r->p->m->spec;
-    const cpu_mat *g = cpu__mat(r, &l->gate), *u = cpu__mat(r, &l->up);
-    void (*act)(const float *, const float *, uint32_t, float *) =
-        st->flags & HT_GELU ? r->k->gelu_mul : r->k->silu_mul;
-    unsigned want = cpu__want(r, g) | cpu__want(r, u);
+    unsigned want = cpu__want(r, cpu__mat(r, &l->gate)) | cpu__want(r, cpu__mat(r, &l->up));
     uint32_t i0, i1;
-    cpu__share(r, cpu__tiles(s->ffn), &i0, &i1);
     for (uint32_t t = 0, nb; t < r->rows; t += nb) {
         cpu_in in;
+        bool begun = false;
         nb = cpu__block(r, t, r->rows);
         cpu__prepare(r, r->p->x + (size_t)t * s->dim, s->dim, NULL, nb, s->dim, l->ffn_norm, want,
                      &in);
-        if (r->rows == 1 && s->ffn % CPU_LANES == 0 && i1 > i0) {
-            /* One row: each matrix in one stream, without the steps from one to the other. */
-            float *h = r->p->h + i0 * CPU_LANES, *up = r->p->u + i0 * CPU_LANES;
-            cpu__product(r, g, 0, i0, i1, &in, h, 0);
-            cpu__product(r, u, 0, i0, i1, &in, up, 0);
-            act(h, up, (i1 - i0) * CPU_LANES, h);
-            return;
-        }
-        for (uint32_t i = i0; i < i1 && !cpu__cancelled(r); i += CPU_SLAB) {
-            uint32_t end = min32(i + CPU_SLAB, i1), row = i * CPU_LANES;
-            uint32_t cols = min32(end * CPU_LANES, s->ffn) - row;
-            size_t ldc = (size_t)(end - i) * CPU_LANES;
-            cpu__product(r, g, 0, i, end, &in, r->s->c0, ldc);
-            cpu__product(r, u, 0, i, end, &in, r->s->c1, ldc);
-            for (uint32_t j = 0; j < nb; j++)
-                act(r->s->c0 + j * ldc, r->s->c1 + j * ldc, cols,
-                    r->p->h + (size_t)(t + j) * s->ffn + row);
-        }
+        while (cpu__next(r, r->rows > CPU_BLOCK, &begun, cpu__tiles(s->ffn), TAKE_TILES, &i0, &i1))
+            up_tiles(r, st, &in, t, i0, i1);
     }
 }
 
 /* ---- head ------------------------------------------------------------------------------------ */
 
-/* l = cap * tanh(l / cap), by thread's share of tiles of the vocabulary. */
-static void cap_logits(cpu_run *r, const ht_stage *st)
+static sink head_sink(const cpu_run *r, const ht_stage *st)
 {
-    const ht_spec *s = &r->p->m->spec;
-    uint32_t i0, i1;
-    if (!(st->flags & HT_CAP)) return;
-    cpu__share(r, cpu__tiles(s->vocab), &i0, &i1);
-    uint32_t row = i0 * CPU_LANES, end = min32(i1 * CPU_LANES, s->vocab);
-    for (uint32_t t = 0; t < r->p->batch->n_want; t++)
-        for (uint32_t i = row; i < end; i++) {
-            float *v = r->p->l + (size_t)t * s->vocab + i;
-            *v = s->logit_cap * tanhf(*v / s->logit_cap);
-        }
+    return (sink){.cap = st->flags & HT_CAP ? r->p->m->spec.logit_cap : 0.0f};
 }
 void cpu__head_p(cpu_run *r, const ht_stage *st)
 {
     const cpu_mat *m = cpu__mat(r, &r->p->m->head);
-    project_all(r, r->p->n, m->cols, NULL, r->p->batch->n_want, NULL, &m, &r->p->l, 1, false);
-    cap_logits(r, st);
+    project_all(r, r->p->n, m->cols, NULL, r->p->batch->n_want, NULL, &m, &r->p->l, 1,
+                head_sink(r, st));
 }
 void cpu__head(cpu_run *r, const ht_stage *st)
 {
     const cpu_mat *m = cpu__mat(r, &r->p->m->head);
     project_all(r, r->p->x, m->cols, r->picked ? NULL : r->p->batch->want, r->p->batch->n_want,
-                r->p->m->final_norm, &m, &r->p->l, 1, false);
-    cap_logits(r, st);
+                r->p->m->final_norm, &m, &r->p->l, 1, head_sink(r, st));
 }
