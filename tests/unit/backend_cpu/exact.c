@@ -69,6 +69,15 @@ T_CASE(cpu_exact, k_quants_f16_kv)
     h.layers = 2;
     check_chunks(&h, HT_ACT_F32, HT_KV_F16, 150);
 }
+/* Splits of the one head are spread over threads, and folded by whoever ends last. */
+T_CASE(cpu_exact, one_kv_head)
+{
+    small_shape h = small_llama;
+    h.kv_heads = 1, h.layers = 2;
+    check_chunks(&h, HT_ACT_F32, HT_KV_F16, N);
+    h.window = 300;
+    check_chunks(&h, HT_ACT_F32, HT_KV_F32, N);
+}
 /* Packed pages: which form of a page a row reads is a matter of positions alone, so chunks of any
  * size, which pack at different times, agree. */
 T_CASE(cpu_exact, packed_kv)
