@@ -4,12 +4,11 @@
  * counter; waiting means until it moves on. Arrivals are counted in `arrived`; the last one resets
  * it and moves the phase, so a barrier is one atomic add and one store while nobody sleeps.
  *
- * Waiting spins first and then sleeps in the kernel. How long it spins is learned per thread: as
- * long as waits end while spinning, the budget follows twice their length up to SPIN_MAX_NS; a wait
- * that had to sleep lowers it. Where threads outnumber cores (or a quota throttles one of them) a
- * waiter's peer is not running, waits end in sleep, and the budget falls to SPIN_MIN_NS by itself.
- * Every PROBE-th wait spins for the maximum, so that a budget once low can learn of better
- * times. */
+ * Waiting spins first and then sleeps in the kernel. How long it spins is learned per thread: a
+ * wait that ended within SPIN_MAX_NS, spinning or asleep, raises the budget, a longer one lowers
+ * it. Where threads outnumber cores (or a quota throttles one of them) a waiter's peer is not
+ * running, waits take time slices, and the budget falls to SPIN_MIN_NS by itself. Every PROBE-th
+ * wait spins for the maximum, so that a budget once low can learn of better times. */
 #include "core/team.h"
 #include "core/arena.h"
 #include "core/clock.h"
@@ -23,9 +22,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* A sleeping waiter costs its waker a system call and itself a wake-up, together about ten
- * microseconds: spinning for longer than that wastes more than it can save. */
-enum { SPIN_MIN_NS = 300, SPIN_MAX_NS = 8000, PROBE = 32 };
+/* A sleeping waiter costs its waker a system call and itself a wake-up: some ten microseconds on
+ * the bare machine, 50 to 100 on a virtual one, whose idle processor has left for the host.
+ * Spinning for longer than that wastes more than it can save. */
+enum { SPIN_MIN_NS = 300, SPIN_MAX_NS = 100000, PROBE = 32 };
 enum { LINE = 64 }; /* bytes of a cache line: what ranks write lies in lines of its own */
 
 typedef struct {
@@ -73,24 +73,14 @@ static long futex(_Atomic uint32_t *word, int op, uint32_t value)
     return syscall(SYS_futex, word, op | FUTEX_PRIVATE_FLAG, value, NULL, NULL, 0);
 }
 
-/* Spin until g moves on from `old` or m's budget is spent; true when it moved. */
-static bool spin(gate *g, uint32_t old, member *m)
+/* Spin until g moves on from `old` or the budget is spent since t0; true when it moved. */
+static bool spin(const gate *g, uint32_t old, uint64_t budget, uint64_t t0)
 {
-    uint64_t budget = m->waits++ % PROBE ? m->spin_ns : SPIN_MAX_NS, t0 = 0;
-    for (unsigned i = 0;; i++) {
-        if (atomic_load_explicit(&g->word, memory_order_acquire) != old) break;
+    for (unsigned i = 1;; i++) {
+        if (atomic_load_explicit(&g->word, memory_order_acquire) != old) return true;
         relax();
-        if (i % 16) continue; /* the clock costs more than a look */
-        uint64_t now = ht_now_ns();
-        if (!t0) t0 = now;
-        if (now - t0 >= budget) return false;
+        if (i % 16 == 0 && ht_now_ns() - t0 >= budget) return false; /* a look costs less */
     }
-    if (t0) {
-        uint64_t want = 2 * (ht_now_ns() - t0) + SPIN_MIN_NS;
-        if (want > SPIN_MAX_NS) want = SPIN_MAX_NS;
-        m->spin_ns = (uint32_t)((7 * (uint64_t)m->spin_ns + want) / 8);
-    }
-    return true;
 }
 
 /* Pairs with gate_open: either that sees this sleeper, or the kernel sees the new word. */
@@ -103,10 +93,14 @@ static void gate_sleep(gate *g, uint32_t old)
 
 static void gate_wait(gate *g, uint32_t old, member *m)
 {
-    if (spin(g, old, m)) return;
-    gate_sleep(g, old);
-    uint32_t less = m->spin_ns - m->spin_ns / 8;
-    m->spin_ns = less < SPIN_MIN_NS ? SPIN_MIN_NS : less;
+    const uint64_t budget = m->waits++ % PROBE ? m->spin_ns : SPIN_MAX_NS, t0 = ht_now_ns();
+    if (!spin(g, old, budget, t0)) gate_sleep(g, old);
+    if (ht_now_ns() - t0 <= SPIN_MAX_NS) {
+        m->spin_ns += (SPIN_MAX_NS - m->spin_ns) / 8;
+    } else {
+        m->spin_ns -= m->spin_ns / 8;
+        if (m->spin_ns < SPIN_MIN_NS) m->spin_ns = SPIN_MIN_NS;
+    }
 }
 
 static void gate_open(gate *g)

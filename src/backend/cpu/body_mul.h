@@ -124,6 +124,23 @@ KERN vf plain_w(const int type, const uint8_t *w, uint32_t k, const uint32_t j, 
 
 /* ---- products of `tiles` tiles and nt tokens; y: tile i, token t at y + i*tile_ld + t*ldc ---- */
 
+/* A column of all tiles times all tokens. Tokens are the outer loop: the other way round the
+ * compiler keeps every token's value for the next vector, and spills accumulators for it. */
+KERN void fma_column(const int tiles, const int nt, const vf *a, const float *x, size_t ldx,
+                     vf *acc)
+{
+    UNROLL(8)
+    for (int t = 0; t < nt; t++) {
+        vf b = vf_set1(x[(size_t)t * ldx]);
+        UNROLL(4)
+        for (int i = 0; i < tiles; i++) UNROLL(2)
+        for (int v = 0; v < NV; v++) {
+            vf *c = &acc[(i * nt + t) * NV + v];
+            *c = vf_fma(a[i * NV + v], b, *c);
+        }
+    }
+}
+
 /* One chain: at most CPU_KC columns of a plain type. */
 KERN void chain_plain(const int type, const int tiles, const int nt, const uint8_t *w,
                       size_t tile_bytes, uint32_t kn, const float *x, size_t ldx, vf *acc)
@@ -138,16 +155,15 @@ KERN void chain_plain(const int type, const int tiles, const int nt, const uint8
         }
         UNROLL(4)
         for (uint32_t j = 0; j < 4; j++) {
-            UNROLL(8)
+            vf a[4 * NV];
+            UNROLL(4)
             for (int i = 0; i < tiles; i++) UNROLL(2)
             for (int v = 0; v < NV; v++) {
-                vf a = plain_w(type, w + tile_bytes * (size_t)i, k, j, v);
-                UNROLL(8)
-                for (int t = 0; t < nt; t++) {
-                    vf *c = &acc[(i * nt + t) * NV + v];
-                    *c = vf_fma(a, vf_set1(x[(size_t)t * ldx + k + j]), *c);
-                }
+                const int at = i * NV + v;
+                a[at] = plain_w(type, w + tile_bytes * (size_t)i, k, j, v);
+                if (nt == 1) acc[at] = vf_fma(a[at], vf_set1(x[k + j]), acc[at]);
             }
+            if (nt > 1) fma_column(tiles, nt, a, x + k + j, ldx, acc);
         }
     }
     for (; k < kn; k++)
@@ -200,6 +216,7 @@ KERN void group_chain(const int type, const int tiles, const int nt, const uint8
             __builtin_prefetch(ahead + tile_bytes * (size_t)i + (n * gc / 8 + u) * bytes + 64 * j);
         UNROLL(2)
         for (int h = 0; h < 2; h++) {
+            const float *xk = x + 8 * u + 4 * h;
             vi b[4 * NV];
             UNROLL(4)
             for (int i = 0; i < tiles; i++) UNROLL(2)
@@ -207,17 +224,15 @@ KERN void group_chain(const int type, const int tiles, const int nt, const uint8
                 b[i * NV + v] = quad(type, w + tile_bytes * (size_t)i, n, 2 * u + h, v);
             UNROLL(4)
             for (int j = 0; j < 4; j++) {
-                const float *xk = x + 8 * u + 4 * h + j;
+                vf a[4 * NV];
                 UNROLL(4)
                 for (int i = 0; i < tiles; i++) UNROLL(2)
                 for (int v = 0; v < NV; v++) {
-                    vf a = level(type, b[i * NV + v], h, j);
-                    UNROLL(8)
-                    for (int t = 0; t < nt; t++) {
-                        vf *c = &acc[(i * nt + t) * NV + v];
-                        *c = vf_fma(a, vf_set1(xk[(size_t)t * ldx]), *c);
-                    }
+                    const int at = i * NV + v;
+                    a[at] = level(type, b[at], h, j);
+                    if (nt == 1) acc[at] = vf_fma(a[at], vf_set1(xk[j]), acc[at]);
                 }
+                if (nt > 1) fma_column(tiles, nt, a, xk + j, ldx, acc);
             }
         }
     }
@@ -276,16 +291,20 @@ KERN void product(const int type, const int tiles, const int nt, const uint8_t *
  * fused multiply-add at the rate memory delivers, few enough for the registers. */
 KERN int gemv_tiles(const int type)
 {
-    return is_plain(type) || NV == 1 ? 4 : 2;
+    return is_plain(type) || NV == 1 ? 4 : NV == 2 && has_offset(type) ? 3 : 2;
 }
 
 KERN void gemv(const int type, const uint8_t *w, size_t tile_bytes, uint32_t n, uint32_t k,
                const float *x, float *y)
 {
-    const int g = gemv_tiles(type);
+    const uint32_t g = (uint32_t)gemv_tiles(type);
     uint32_t i = 0;
-    for (; i + (uint32_t)g <= n; i += (uint32_t)g)
-        product(type, g, 1, w + tile_bytes * i, tile_bytes, k, x, 0, y + CPU_LANES * i, CPU_LANES,
+    /* Four after threes are two pairs: a tile alone has too few chains. */
+    for (; i + g <= n && (g != 3 || n - i != 4); i += g)
+        product(type, (int)g, 1, w + tile_bytes * i, tile_bytes, k, x, 0, y + CPU_LANES * i,
+                CPU_LANES, 0);
+    for (; g == 3 && i + 2 <= n; i += 2)
+        product(type, 2, 1, w + tile_bytes * i, tile_bytes, k, x, 0, y + CPU_LANES * i, CPU_LANES,
                 0);
     for (; i < n; i++)
         product(type, 1, 1, w + tile_bytes * i, tile_bytes, k, x, 0, y + CPU_LANES * i, CPU_LANES,

@@ -10,6 +10,9 @@
 #include <immintrin.h>
 #include <string.h>
 
+/* Bytes that weights are asked for before their use: decoding fills the core's window. */
+enum { AHEAD = 8192 };
+
 #define INL static inline __attribute__((always_inline))
 typedef struct {
     __m256i w[8];   /* four columns a lane, 32 columns                             */
@@ -172,6 +175,18 @@ INL __m256 accumulate(const int type, const group8 *o, const cpu_q8 *x, size_t a
     return acc;
 }
 
+/* Ask for the bytes of a group of 32 columns that come AHEAD of group g. */
+INL void fetch(const int type, const uint8_t *w, uint32_t g)
+{
+    const uint32_t bytes = type == HT_Q8_0   ? 544
+                           : type == HT_Q4_1 ? 320
+                           : type == HT_Q6_K ? 420
+                                             : 288;
+    const uint8_t *p = w + (size_t)g * bytes + AHEAD;
+#pragma GCC unroll 9
+    for (uint32_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
+}
+
 /* One token keeps its sums in registers; more go through c, which stays in L1, so that a group is
  * decoded once for all of them. */
 INL void tile(const int type, const uint8_t *w, uint32_t k, const cpu_q8 *x, uint32_t t0,
@@ -181,18 +196,21 @@ INL void tile(const int type, const uint8_t *w, uint32_t k, const cpu_q8 *x, uin
     group8 o;
     if (nt == 1) {
         __m256 acc[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
-        for (uint32_t g = 0; g < groups; g++)
+        for (uint32_t g = 0; g < groups; g++) {
+            fetch(type, w, g);
 #pragma GCC unroll 2
             for (int h = 0; h < 2; h++) {
                 group_of(type, w, g, h, &o);
                 acc[h] = accumulate(type, &o, x, (size_t)g * x->n + t0, acc[h]);
             }
+        }
         _mm256_storeu_ps(c, acc[0]);
         _mm256_storeu_ps(c + 8, acc[1]);
         return;
     }
     memset(c, 0, (size_t)nt * CPU_LANES * sizeof *c);
-    for (uint32_t g = 0; g < groups; g++)
+    for (uint32_t g = 0; g < groups; g++) {
+        fetch(type, w, g);
         for (int h = 0; h < 2; h++) {
             size_t at = (size_t)g * x->n + t0;
             float *p = c + 8 * h;
@@ -200,6 +218,7 @@ INL void tile(const int type, const uint8_t *w, uint32_t k, const cpu_q8 *x, uin
             for (uint32_t t = 0; t < nt; t++, at++, p += CPU_LANES)
                 _mm256_storeu_ps(p, accumulate(type, &o, x, at, _mm256_loadu_ps(p)));
         }
+    }
 }
 
 #define Q8_TYPE(name, type)                                                                        \
