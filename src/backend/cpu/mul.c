@@ -40,7 +40,8 @@ bool cpu__take(const cpu_run *r, uint32_t n, uint32_t least, uint32_t *begin, ui
             uint32_t lo = (uint32_t)(old >> 16) & UINT16_MAX, hi = (uint32_t)old & UINT16_MAX;
             if (old >> 32 != r->turn) ht_team_share(units, 1, of, r->size, &lo, &hi);
             if (lo >= hi) break;
-            const uint32_t some = (hi - lo + 1) / 2, at = i ? hi - some : lo;
+            const uint32_t some = r->size == 1 ? hi - lo : (hi - lo + 1) / 2,
+                           at = i ? hi - some : lo;
             if (i) hi -= some;
             else lo += some;
             uint64_t left = (uint64_t)r->turn << 32 | (uint64_t)lo << 16 | hi;
