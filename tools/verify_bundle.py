@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Verify an evidence bundle without Hetero: the standard library only, Ed25519 included.
 
-    verify_bundle.py BUNDLE --trust TRUST.json [--now UNIX]
+    verify_bundle.py BUNDLE --trust TRUST.json [--now UNIX] [--amendment FILE]
 
 Written from docs/bundle.md. Prints one JSON line; exit status 0 when the bundle is what it says (its
 verdict may still be bad), 1 when it is refused. It recomputes analysis, verdict and cost map from the
-inputs and compares bytes.
+inputs and compares bytes. With --amendment also the paper of a canary of that bundle.
 """
 import base64
 import calendar
@@ -1481,7 +1481,72 @@ def verify_schedule(tree, inputs, outs, trust, now):
             'productionEligible': b.eligible}
 
 
-def verify(top, trust, now):
+class Amendment:
+    """A canary that was run in another state of the machine (docs/bundle.md, "Amendments")."""
+
+    def __init__(self, data, trust, now, b, costmap):
+        body = open_statement(data, trust, 'bench', 'urn:hetero:amendment:1', now)
+        st = load(body, 'amendment')
+        ids, ns = array(integer(0, 2**31 - 1)), integer()
+        pair = is_closed({'cand': ids, 'candNs': ns, 'ref': ids, 'refNs': ns})
+        p = self.p = closed(st['predicate'], {
+            'bundleId': digest, 'cells': array(is_closed({'pairs': array(pair), 'scopeSha256': digest})),
+            'changed': array(text), 'costmapSha256': digest, 'expiresUtc': utc, 'guards': array(obj), 'machine': obj,
+            'measuredUtc': utc, 'policySha256': digest, 'result': word('PASSED', 'FAILED', 'NOT_ADMISSIBLE_ENV'),
+            'stateSha256': digest}, 'amendment', 'hetero/amendment/1')
+        need(now < unix(p['expiresUtc']), 'AMENDMENT_EXPIRED')
+        need(p['bundleId'] == b.id, 'AMENDMENT: for another bundle')
+        self.b, self.policy = b, b.policy
+        self.cells = [c for c in analyse(b)[0] if c.cls == 'QUALIFIED']
+        need(self.cells, 'NOT_QUALIFIED')
+        need(self.policy['validity']['canaryOnStale'], 'NOT_AMENDABLE: the policy has no canary')
+        need([c['scopeSha256'] for c in p['cells']] == [c.c['sha'] for c in self.cells], 'RECOMPUTED: cells')
+        need(len(p['guards']) == 8 and all(len(c['pairs']) == 4 for c in p['cells']), 'AMENDMENT: pairs')
+        changed = self.changed()
+        life = min(unix(p['measuredUtc']) + 30 * 86400,
+                   unix(b.design['startedUtc']) + self.policy['validity']['maxAgeDays'] * 86400)
+        want = dict(p, changed=changed, expiresUtc=time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(life)),
+                    costmapSha256=sha(costmap), policySha256=b.policy_sha, result=self.judge())
+        need(st == {'_type': INTOTO, 'predicate': want, 'predicateType': 'urn:hetero:amendment:1',
+                    'subject': [{'digest': {'sha256': b.id}, 'name': 'bundle'}]},
+             'RECOMPUTED: the amendment is not what its canary and the bundle give')
+
+    def changed(self):
+        now = closed(self.p['machine'], {k: obj for k in ('live', 'record', 'reject', 'stale')}, 'MACHINE',
+                     'hetero/machine/1')
+        old = load(self.b.tree['machine/before.json'], 'machine')
+        need(sha(canon(now['reject'])) == sha(canon(old['reject'])), 'OTHER_MACHINE')
+        leaves = [x for part in ('reject', 'stale') for x in now[part].values()]
+        need(not any(isinstance(x, dict) and 'unreadable' in x for x in leaves), 'UNREADABLE_FIELD')
+        need(self.p['stateSha256'] == sha(canon(now['stale'])), 'RECOMPUTED: stateSha256')
+        names = sorted(k for k in {**now['stale'], **old['stale']} if now['stale'].get(k) != old['stale'].get(k))
+        need(names, 'NOTHING_CHANGED')
+        device = any(c.c['scope']['backend'].split(';')[0] != 'cpu' for c in self.cells)
+        need(not device or not {'gpuDriver', 'gpuRuntime'} & set(names), 'NOT_AMENDABLE: a driver under its kernels')
+        return names
+
+    def judge(self):
+        """Guards first; then wins, the estimate, and the tokens."""
+        y, pairs = self.policy, [x for c in self.p['cells'] for x in c['pairs']]
+        states = [read_guards(g, y, self.b.design['cpus']) for g in self.p['guards']]
+        if any(red or missing & set(y['guards']['required']) for red, missing in states) or \
+                any(x['refNs'] == 0 for x in pairs):
+            return 'NOT_ADMISSIBLE_ENV'
+        count = sum(max(len(x['ref']), len(x['cand'])) for x in pairs)
+        same = sum(a == c for x in pairs for a, c in zip(x['ref'], x['cand']))
+        q = self.b.quality
+        asked = 10**6 if q and q['prompts'] and q['exactPrompts'] == q['prompts'] else y['quality']['minExactTokenPpm']
+        good, delta = count > 0 and same * 10**6 >= asked * count, 2 * y['design']['nullRun']['maxHalfWidthPpm']
+        for cell, c in zip(self.cells, self.p['cells']):
+            r = [x['refNs'] * 10**6 // x['candNs'] if x['candNs'] else 0 for x in c['pairs']]
+            least = 10**6 + 1 if y['perf']['signTest'] else y['perf']['minLowerRatioPpm']
+            walsh = sorted(r[i] * r[j] for i in range(4) for j in range(i + 1))
+            hl = math.isqrt(math.isqrt(walsh[4]) * math.isqrt(walsh[5]))
+            good &= all(x >= least for x in r) and cell.stat['loPpm'] - delta <= hl <= cell.stat['hiPpm'] + delta
+        return 'PASSED' if good else 'FAILED'
+
+
+def verify(top, trust, now, amendment=None):
     tree = read_tree(top)
     inputs = read_manifest(tree, 'inputs.manifest.json', 'hetero/inputs/1', {})
     outs = read_manifest(tree, 'outputs.manifest.json', 'hetero/outputs/1', {'inputsManifestSha256': digest})
@@ -1501,18 +1566,26 @@ def verify(top, trust, now):
     body = open_statement(tree['statement.dsse.json'], trust, 'bench', 'urn:hetero:evidence:1', now)
     need(body == statement(b, sha(tree['outputs.manifest.json']), hardware, eligible),
          'RECOMPUTED: the signed statement is not about this bundle')
-    return {'bundleId': b.id, 'class': worst, 'hardwareEvidence': hardware, 'ok': True, 'productionEligible': eligible}
+    result = {'bundleId': b.id, 'class': worst, 'hardwareEvidence': hardware, 'ok': True,
+              'productionEligible': eligible}
+    if amendment is not None:
+        result['canary'] = Amendment(amendment, trust, now, b, tree['costmap.json']).p['result']
+    return result
 
 
 def main(argv):
-    if len(argv) < 4 or argv[2] != '--trust' or (len(argv) == 6 and argv[4] != '--now') or len(argv) not in (4, 6):
+    words, more = argv[1:4], dict(zip(argv[4::2], argv[5::2]))
+    if len(words) != 3 or words[1] != '--trust' or len(argv) % 2 or not set(more) <= {'--now', '--amendment'}:
         print(__doc__.strip(), file=sys.stderr)
         return 2
-    now = int(argv[5]) if len(argv) == 6 else int(time.time())
     try:
-        with open(argv[3], 'rb') as f:
+        with open(words[2], 'rb') as f:
             trust = read_trust(f.read())
-        result = verify(argv[1], trust, now)
+        paper = None
+        if '--amendment' in more:
+            with open(more['--amendment'], 'rb') as f:
+                paper = f.read()
+        result = verify(words[0], trust, int(more.get('--now', time.time())), paper)
     except (Refused, OSError) as e:
         result = {'ok': False, 'refused': str(e)}
     print(json.dumps(result, sort_keys=True))

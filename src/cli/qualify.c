@@ -1,6 +1,7 @@
 /* qualify.c - hetero qualify: a sealed paired experiment on this machine, written as a bundle
  * and judged by the policy (docs/harness.md); with --reference the check of the reference engine
  * instead. */
+#include "cli/canary.h"
 #include "cli/edge.h"
 #include "cli/sched.h"
 #include "cli/seconds.h"
@@ -453,7 +454,7 @@ static int run(work *w, int *status, ht_err *e)
     if (!ht_opts_arg(c->o, 0) || !w->spec)
         return HT_FAIL(e, HT_EARG,
                        "usage: hetero qualify BUCKET,... MODEL --candidate KEY=VALUE,... (or "
-                       "--reference)");
+                       "--reference, --canary BUNDLE)");
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
         char name[64];
         ht_opt_name(fixed[i], name, sizeof name);
@@ -502,6 +503,7 @@ int cli__qualify(cli__ctx *c, ht_err *e)
     ht_engine *engine;
     char *json = NULL;
     ht_err none;
+    if (ht_opt_given(c->o, HT_OPT_CANARY)) return cli__canary(c, e);
     const char *what = ht_opts_arg(c->o, 0);
     if (what && strcmp(what, "scheduler") == 0) return cli__qualify_scheduler(c, e);
     if (!ht_opt_on(c->o, HT_OPT_REFERENCE)) return qualify_route(c, e);

@@ -1,5 +1,6 @@
 /* routes.c - hetero promote, revoke and routes: what this machine admits. */
 #include "cli/store.h"
+#include "core/map.h"
 #include <string.h>
 
 static int list_schedules(const ht_store *s, ht_jw *w, ht_err *e)
@@ -52,6 +53,7 @@ static int list_routes(cli__ctx *c, const ht_store *s, ht_err *e)
         ht_jw_kuint(&w, "maxTokens", x->max_tokens);
         ht_jw_kuint(&w, "p50UcbNs", t[i].p50_ucb_ns);
         ht_jw_kuint(&w, "refP50LcbNs", t[i].ref_lcb_ns);
+        ht_jw_kuint(&w, "amendments", s->index.entry[i].n_amendments);
         ht_jw_kstr(&w, "scopeSha256", t[i].scope_sha);
         ht_jw_kstr(&w, "bundleId", t[i].bundle_id);
         ht_jw_end(&w, '}');
@@ -90,15 +92,27 @@ static int revoke(cli__ctx *c, ht_store *s, const cli__keyring *k, ht_err *e)
     return ht_store_revoke(s, id, why, keys, k->n, e);
 }
 
+/* A bundle's promotion, or with --amendment the outcome of its canary. */
+static int promote(cli__ctx *c, ht_store *s, const cli__keyring *k, ht_err *e)
+{
+    const ht_key *const *keys = (const ht_key *const *)k->key;
+    const char *path = ht_opt_str(c->o, HT_OPT_AMENDMENT), *bundle = ht_opts_arg(c->o, 0);
+    char id[HT_SHA256_HEX], *text = NULL;
+    size_t n;
+    if (!path) return ht_store_promote(s, bundle, keys, k->n, id, e);
+    HT_TRY(ht_file_read(path, HT_STORE_FILE, &text, &n, e));
+    const int rc = ht_store_amend(s, bundle, text, n, keys, k->n, e);
+    ht_mem_free(text);
+    return rc;
+}
+
 static int change(cli__ctx *c, ht_store *s, enum what what, ht_err *e)
 {
     cli__keyring k;
-    char id[HT_SHA256_HEX];
     HT_TRY(cli__keys_open(c, &k, e));
-    const ht_key *const *keys = (const ht_key *const *)k.key;
-    int rc = what == PROMOTE  ? ht_store_promote(s, ht_opts_arg(c->o, 0), keys, k.n, id, e)
+    int rc = what == PROMOTE  ? promote(c, s, &k, e)
              : what == REVOKE ? revoke(c, s, &k, e)
-                              : ht_store_renew(s, keys, k.n, e);
+                              : ht_store_renew(s, (const ht_key *const *)k.key, k.n, e);
     cli__keys_free(&k);
     return rc;
 }

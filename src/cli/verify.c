@@ -2,6 +2,7 @@
 #include "cli/store.h"
 #include "core/clock.h"
 #include "core/map.h"
+#include "evid/amend.h"
 #include "evid/compare.h"
 #include "evid/sched.h"
 #include <errno.h>
@@ -30,7 +31,7 @@ static int read_trust(cli__ctx *c, ht_arena *a, ht_trust *t, ht_err *e)
     return rc;
 }
 
-static int report(cli__ctx *c, const ht_verified *v, ht_err *e)
+static int report(cli__ctx *c, const ht_verified *v, const ht_amendment *m, ht_err *e)
 {
     ht_buf b;
     ht_jw w;
@@ -44,6 +45,11 @@ static int report(cli__ctx *c, const ht_verified *v, ht_err *e)
     ht_jw_kbool(&w, "productionEligible", v->analysis.production_eligible);
     ht_jw_kstr(&w, "policy", v->evidence.policy.id);
     ht_jw_kstr(&w, "signedBy", v->bench_key);
+    if (m) {
+        ht_jw_kstr(&w, "canary", ht_canary_names[m->result]);
+        ht_jw_kstr(&w, "amendmentSha256", m->sha256);
+        ht_jw_kstr(&w, "stateSha256", m->state_sha);
+    }
     ht_jw_key(&w, "cells");
     ht_jw_arr(&w);
     for (size_t i = 0; i < v->evidence.design.n_cells; i++) {
@@ -119,24 +125,35 @@ static int verify_schedule(cli__ctx *c, ht_arena *a, const ht_trust *t, ht_err *
     return rc;
 }
 
+static int verify_bundle(cli__ctx *c, ht_arena *a, const ht_trust *t, ht_err *e)
+{
+    ht_verified v;
+    ht_amendment m;
+    const char *path = ht_opt_str(c->o, HT_OPT_AMENDMENT);
+    char *text = NULL;
+    size_t n;
+    HT_TRY(ht_bundle_verify(a, ht_opts_arg(c->o, 0), t, ht_now_unix(), &v, e));
+    if (!path) return report(c, &v, NULL, e);
+    HT_TRY(ht_file_read(path, 16 << 20, &text, &n, e));
+    int rc = ht_amendment_verify(a, text, n, t, ht_now_unix(), &v, &m, e);
+    ht_mem_free(text);
+    return rc ? rc : report(c, &v, &m, e);
+}
+
 int cli__verify(cli__ctx *c, ht_err *e)
 {
     ht_arena *a;
     ht_trust t;
-    ht_verified v;
     if (access(ht_opts_arg(c->o, 0), R_OK | X_OK) != 0)
         return HT_FAIL(e, HT_EIO, "cannot open the folder %s: %s", ht_opts_arg(c->o, 0),
                        strerror(errno));
     HT_TRY(ht_arena_new(&a, 0, e));
     int rc = read_trust(c, a, &t, e);
-    if (rc == 0 && ht_is_comparison(ht_opts_arg(c->o, 0))) {
-        rc = verify_comparison(c, a, &t, e);
-    } else if (rc == 0 && ht_is_schedule(ht_opts_arg(c->o, 0))) {
-        rc = verify_schedule(c, a, &t, e);
-    } else if (rc == 0) {
-        rc = ht_bundle_verify(a, ht_opts_arg(c->o, 0), &t, ht_now_unix(), &v, e);
-        if (rc == 0) rc = report(c, &v, e);
-    }
+    const char *dir = ht_opts_arg(c->o, 0);
+    if (rc == 0)
+        rc = ht_is_comparison(dir) ? verify_comparison(c, a, &t, e)
+             : ht_is_schedule(dir) ? verify_schedule(c, a, &t, e)
+                                   : verify_bundle(c, a, &t, e);
     ht_arena_free(a);
     return rc;
 }

@@ -150,6 +150,11 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "folder of the bundle that the candidate was chosen by: named in the design, and none of "
         "its "
         "prompts may come again"),
+    [HT_OPT_CANARY] = STR(INPUT, 0, C(QUALIFY), "--canary", "BUNDLE", NULL,
+        "folder of a promoted bundle whose machine is in another state now: four pairs per cell, "
+        "written as a signed amendment into -o DIR; the other arm is the bundle's"),
+    [HT_OPT_AMENDMENT] = STR(INPUT, 0, C(PROMOTE) | C(VERIFY), "--amendment", "FILE", NULL,
+        "an amendment of this bundle (qualify --canary): to verify, or to put in force"),
     [HT_OPT_PAIRS] = INT(INPUT, 0, C(QUALIFY), "--pairs", "0", 0, 40,
         "pairs of slots, a multiple of 4 (default: what the policy asks for); scheduler: how often "
         "each scenario is run, 1 to 4"),
@@ -516,7 +521,7 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
         "Lists processor, instruction sets, threads and the reason for their number, control-group "
         "limits, memory, and the engines of this build. Every finding names a next step.",
         EXAMPLES("hetero doctor", "hetero doctor --require-device cpu --json"), 0, 0},
-    [HT_CMD_QUALIFY] = {"qualify", "(BUCKET,... | scheduler | --reference) [MODEL]",
+    [HT_CMD_QUALIFY] = {"qualify", "(BUCKET,... | scheduler | --canary BUNDLE | --reference) [MODEL]",
         "measure a candidate against the reference and write a bundle",
         "A sealed paired experiment: after a null run of the reference against itself, blocks ABBA "
         "and "
@@ -532,6 +537,9 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
         "6 unless the verdict is QUALIFIED.\n\n"
         "--reference compares the engine in force with the scalar oracle on the given model, and "
         "with itself under other chunkings. It is about correctness only and times nothing.\n\n"
+        "--canary asks whether a promoted bundle still holds after microcode, governor, firmware "
+        "or another stale field of the machine changed: four pairs of its route and the reference, "
+        "which 'hetero promote BUNDLE --amendment FILE' judges.\n\n"
         "scheduler measures prompts beside running answers against prompts that wait: Poisson "
         "arrivals, bursts and a recorded trace, each at three rates, one above saturation, the "
         "same arrivals for both; every run is a fresh hetero serve.",
@@ -627,7 +635,10 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
         "role. "
         "Two different keys are needed; the first signature is kept until the second holder runs "
         "the "
-        "same command. The new index is signed by a key with the role index.",
+        "same command. The new index is signed by a key with the role index.\n\n"
+        "--amendment puts the outcome of a canary (qualify --canary) in force: passed, the "
+        "bundle's routes are taken in the machine's new state too, for 30 days at most; failed, "
+        "they are revoked. A key with the role index is enough.",
         EXAMPLES("hetero promote evidence/BUNDLE --key p1.pem --key p2.pem --key index.pem"), 1, 1},
     [HT_CMD_REVOKE] = {"revoke", "BUNDLE-ID --reason TEXT --key FILE",
         "take a bundle's routes back, for ever",

@@ -114,7 +114,7 @@ int evid__put_file(const char *dir, const char *path, const void *data, size_t n
 
 /* ---- the statement --------------------------------------------------------------------------- */
 
-static void subject(ht_jw *w, const char *name, const char *sha)
+void evid__write_subject(ht_jw *w, const char *name, const char *sha)
 {
     ht_jw_obj(w);
     ht_jw_key(w, "digest");
@@ -143,9 +143,10 @@ int evid__write_statement(const evid__claim *x, ht_buf *out, ht_err *e)
     ht_jw_kstr(&w, "predicateType", x->predicate_type);
     ht_jw_key(&w, "subject");
     ht_jw_arr(&w);
-    for (size_t i = 0; i < x->n_subjects; i++) subject(&w, x->subject[i].name, x->subject[i].sha);
-    subject(&w, "policy", x->policy_sha);
-    subject(&w, "bundle", x->bundle_id);
+    for (size_t i = 0; i < x->n_subjects; i++)
+        evid__write_subject(&w, x->subject[i].name, x->subject[i].sha);
+    evid__write_subject(&w, "policy", x->policy_sha);
+    evid__write_subject(&w, "bundle", x->bundle_id);
     ht_jw_end(&w, ']');
     ht_jw_end(&w, '}');
     return ht_buf_ok(out, "statement", e);

@@ -201,7 +201,7 @@ static int read_design(ht_arena *a, const ht_manifest *m, const ht_policy *p, ht
 
 /* ---- machine, subject, build ----------------------------------------------------------------- */
 
-static const ht_field machine_fields[] = {
+const ht_field evid__machine_fields[] = {
     {.key = "live", .type = HT_S_OBJ},
     {.key = "record", .type = HT_S_OBJ},
     {.key = "reject", .type = HT_S_OBJ},
@@ -209,8 +209,7 @@ static const ht_field machine_fields[] = {
     {0},
 };
 
-/* Digest of one part of a machine document; *unreadable: a leaf that matches nothing. */
-static int part_digest(const ht_json *doc, const char *part, char hex[HT_SHA256_HEX],
+int evid__machine_part(const ht_json *doc, const char *part, char hex[HT_SHA256_HEX],
                        bool *unreadable, ht_err *e)
 {
     const ht_json *obj = ht_json_get(doc, part);
@@ -230,10 +229,10 @@ int evid__read_machine(ht_arena *a, const ht_manifest *m, char cls[HT_SHA256_HEX
     char cls_after[HT_SHA256_HEX], state_after[HT_SHA256_HEX];
     for (int i = 0; i < 2; i++) {
         const ht_json *j;
-        HT_TRY(evid__doc(a, m, i ? "machine/after.json" : "machine/before.json", machine_fields,
-                         "hetero/machine/1", &j, e));
-        HT_TRY(part_digest(j, "reject", i ? cls_after : cls, unreadable, e));
-        HT_TRY(part_digest(j, "stale", i ? state_after : state, unreadable, e));
+        HT_TRY(evid__doc(a, m, i ? "machine/after.json" : "machine/before.json",
+                         evid__machine_fields, "hetero/machine/1", &j, e));
+        HT_TRY(evid__machine_part(j, "reject", i ? cls_after : cls, unreadable, e));
+        HT_TRY(evid__machine_part(j, "stale", i ? state_after : state, unreadable, e));
     }
     if (strcmp(cls, cls_after) != 0 || strcmp(state, state_after) != 0)
         return HT_FAIL(e, HT_EFORMAT, "MACHINE: the machine changed during the run");

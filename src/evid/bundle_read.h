@@ -12,6 +12,10 @@ HT_MUST_USE int evid__doc(ht_arena *, const ht_manifest *, const char *path, con
  * changed; *unreadable is set when a leaf of either matches nothing. */
 HT_MUST_USE int evid__read_machine(ht_arena *, const ht_manifest *, char cls[HT_SHA256_HEX],
                                    char state[HT_SHA256_HEX], bool *unreadable, ht_err *);
+extern const ht_field evid__machine_fields[];
+/* Digest of one part of a machine document; *unreadable is set when a leaf matches nothing. */
+HT_MUST_USE int evid__machine_part(const ht_json *, const char *part, char hex[HT_SHA256_HEX],
+                                   bool *unreadable, ht_err *);
 /* The digests that subject/ and build/ name. */
 typedef struct {
     const char *model_sha, *tok_sha, *tmpl_sha, *binary_sha, *assets_sha;
@@ -40,6 +44,8 @@ typedef struct {
     const evid__named *subject; size_t n_subjects;
     bool hardware_evidence, production_eligible;
 } evid__claim;
+/* One subject of a statement. */
+void evid__write_subject(ht_jw *, const char *name, const char *sha);
 HT_MUST_USE int evid__write_statement(const evid__claim *, ht_buf *out, ht_err *);
 /* Run a sealing function over an arena and a buffer of its own. */
 typedef int evid__seal_fn(ht_arena *, const char *dir, const ht_key *, ht_buf *,

@@ -85,20 +85,16 @@ uint32_t ht_bench_length(const ht_scope *s, uint32_t pair, uint32_t request)
     return of[(pair + request) % 3];
 }
 
-/* Random ids; the first one is different in every prompt of the experiment, so that no prefix is
- * shared and no cache of one request serves another. */
-static int draw_prompt(run *r, uint32_t k, uint32_t n, uint32_t max_new, ht_bench_request *out,
-                       ht_err *e)
+int ht_bench_prompt(ht_arena *a, uint64_t seed, uint32_t vocab, uint32_t k, uint32_t n,
+                    uint32_t max_new, ht_bench_request *out, ht_err *e)
 {
-    const uint32_t vocab = r->p->n_vocab;
-    int32_t *ids = ht_arena_array(r->a, n, sizeof *ids);
+    int32_t *ids = ht_arena_array(a, n, sizeof *ids);
     ht_buf b;
     ht_jw w;
     if (!ids) return HT_FAIL(e, HT_ENOMEM, "harness: out of memory for a prompt");
-    uint32_t base = (uint32_t)(ht_uniform(r->p->seed, 0, 0) * vocab);
+    uint32_t base = (uint32_t)(ht_uniform(seed, 0, 0) * vocab);
     ids[0] = (int32_t)((base + k) % vocab);
-    for (uint32_t i = 1; i < n; i++)
-        ids[i] = (int32_t)(ht_uniform(r->p->seed, i, k + 1) * (double)vocab);
+    for (uint32_t i = 1; i < n; i++) ids[i] = (int32_t)(ht_uniform(seed, i, k + 1) * (double)vocab);
     ht_buf_init(&b, 0);
     ht_jw_init(&w, &b, HT_JSON_CANON);
     ht_jw_obj(&w);
@@ -111,7 +107,7 @@ static int draw_prompt(run *r, uint32_t k, uint32_t n, uint32_t max_new, ht_benc
     ht_jw_kstr(&w, "schema", "hetero/request/1");
     ht_jw_end(&w, '}');
     int rc = ht_buf_ok(&b, "request", e);
-    const char *bytes = rc ? NULL : ht_arena_strndup(r->a, b.p, b.n);
+    const char *bytes = rc ? NULL : ht_arena_strndup(a, b.p, b.n);
     if (!rc && !bytes) rc = HT_FAIL(e, HT_ENOMEM, "harness: out of memory for a request");
     *out = (ht_bench_request){bytes, b.n, ids, n, max_new};
     ht_buf_done(&b);
@@ -140,7 +136,8 @@ static int make_prompts(run *r, char sha[HT_SHA256_HEX], ht_err *e)
         const uint32_t max_new = c->scope.phase == HT_PREFILL ? 1 : c->scope.max_new;
         ht_bench_request *q = &r->request[k];
         ht_jw w;
-        rc = draw_prompt(r, (uint32_t)k, ht_bench_length(&c->scope, pair, request), max_new, q, e);
+        rc = ht_bench_prompt(r->a, p->seed, p->n_vocab, (uint32_t)k,
+                             ht_bench_length(&c->scope, pair, request), max_new, q, e);
         if (!rc) rc = ht_ids_sha256(q->prompt, q->n_prompt, r->prompt_sha[k], e);
         for (size_t i = 0; !rc && i < p->n_used; i++)
             if (strcmp(p->used[i], r->prompt_sha[k]) == 0)

@@ -66,6 +66,10 @@ typedef struct {
  * ht_bundle_seal. HT_ECANCELLED leaves the folder with its journal unclosed: not a bundle. */
 HT_MUST_USE int ht_bench_run(const ht_bench_plan *, const ht_bench_ops *, const char *dir,
                              ht_err *);
+/* Prompt k of an experiment: n random ids; the first one is different in every prompt, so that no
+ * prefix is shared and no cache of one request serves another. Everything from the arena. */
+HT_MUST_USE int ht_bench_prompt(ht_arena *, uint64_t seed, uint32_t n_vocab, uint32_t k, uint32_t n,
+                                uint32_t max_new, ht_bench_request *out, ht_err *);
 /* Number of tokens of the prompt of a request: bucket's least, middle, greatest, in turn. */
 uint32_t ht_bench_length(const ht_scope *, uint32_t pair, uint32_t request);
 #endif

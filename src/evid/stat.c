@@ -1,5 +1,6 @@
 /* stat.c - integer statistics of a verdict; see stat.h for the definitions and their sources. */
 #include "evid/stat.h"
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,13 +103,36 @@ int ht_stat_wilcoxon_w(uint32_t n, uint64_t alpha_ppm)
     return best;
 }
 
+/* Walsh products of n ratios, sorted; their number. */
+static uint32_t walsh_products(const uint64_t *ratios, uint32_t n, u128 walsh[MAX_WALSH])
+{
+    uint32_t m = 0;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t j = 0; j <= i; j++) walsh[m++] = (u128)ratios[i] * ratios[j];
+    qsort(walsh, m, sizeof walsh[0], by_value);
+    return m;
+}
+
+static uint64_t middle(const u128 *walsh, uint32_t m)
+{
+    return m % 2 ? isqrt(walsh[m / 2]) : isqrt((u128)isqrt(walsh[m / 2 - 1]) * isqrt(walsh[m / 2]));
+}
+
+uint64_t ht_stat_hl(const uint64_t *ratios, uint32_t n)
+{
+    u128 walsh[MAX_WALSH];
+    assert(n >= 1 && n <= HT_STAT_MAX_N);
+    const uint32_t m = walsh_products(ratios, n, walsh);
+    return middle(walsh, m);
+}
+
 int ht_stat_pairs(const uint64_t *ratios, uint32_t n, ht_stat *out, ht_err *e)
 {
     if (n < HT_STAT_MIN_N || n > HT_STAT_MAX_N)
         return HT_FAIL(e, HT_EARG, "%u pairs: the tables hold %d to %d", n, HT_STAT_MIN_N,
                        HT_STAT_MAX_N);
     u128 walsh[MAX_WALSH];
-    uint32_t m = 0, low = 0;
+    uint32_t low = 0;
     const u128 one = (u128)HT_PPM * HT_PPM;
     *out = (ht_stat){.n = n, .n_walsh = n * (n + 1) / 2, .min = UINT64_MAX};
     for (uint32_t i = 0; i < n; i++) {
@@ -119,15 +143,10 @@ int ht_stat_pairs(const uint64_t *ratios, uint32_t n, ht_stat *out, ht_err *e)
         out->wins += r > HT_PPM;
         out->ties += r == HT_PPM;
         out->losses += r < HT_PPM;
-        for (uint32_t j = 0; j <= i; j++) {
-            walsh[m] = (u128)r * ratios[j];
-            low += walsh[m] <= one;
-            m++;
-        }
     }
-    qsort(walsh, m, sizeof walsh[0], by_value);
-    out->hl =
-        m % 2 ? isqrt(walsh[m / 2]) : isqrt((u128)isqrt(walsh[m / 2 - 1]) * isqrt(walsh[m / 2]));
+    const uint32_t m = walsh_products(ratios, n, walsh);
+    while (low < m && walsh[low] <= one) low++;
+    out->hl = middle(walsh, m);
     int w = ht_stat_wilcoxon_w(n, 50000);
     if (w < 0) { /* n = 5: no order statistic reaches 95 % */
         out->lo = 0;

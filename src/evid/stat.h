@@ -29,6 +29,8 @@ typedef struct {
 /* ratios [n] in ppm, HT_STAT_MIN_N <= n <= HT_STAT_MAX_N; not changed. */
 HT_MUST_USE int ht_stat_pairs(const uint64_t *ratios, uint32_t n, ht_stat *out, ht_err *);
 
+/* The estimate alone, of 1 <= n <= HT_STAT_MAX_N ratios of at most 2^53-1. */
+uint64_t ht_stat_hl(const uint64_t *ratios, uint32_t n);
 /* Largest number of losses among n pairs with P(Binomial(n, 1/2) <= losses) <= alpha; -1: none. */
 int ht_stat_sign_losses(uint32_t n, uint64_t alpha_ppm);
 /* Largest W with P(T <= W) + P(T >= M-W) <= alpha for the signed-rank statistic T; -1: none. */

@@ -8,13 +8,14 @@
 #include "route/plan.h"
 
 #define HT_INDEX_TYPE "application/vnd.hetero.index+json"
-enum { HT_INDEX_MAX = 100000, HT_INDEX_JUMP = 1000000 };    /* entries; versions skipped at once  */
+enum { HT_INDEX_MAX = 100000, HT_INDEX_JUMP = 1000000 /* entries; versions skipped at once */,
+       HT_AMENDMENTS = 16 };         /* of one entry: the newest                                  */
 typedef struct {
     char scope_sha[HT_SHA256_HEX], bundle_id[HT_SHA256_HEX], costmap_sha[HT_SHA256_HEX];
     char promotion_sha[HT_SHA256_HEX];                 /* of the promotion's payload              */
     char prev[HT_SHA256_HEX];        /* of this entry's former canonical bytes; 64 zeros: new     */
     uint8_t state;                   /* enum ht_route_state                                       */
-    const char (*amendment)[HT_SHA256_HEX];            /* machine states a canary passed for      */
+    const char (*amendment)[HT_SHA256_HEX];            /* payloads of papers that passed          */
     size_t n_amendments;
 } ht_index_entry;
 typedef struct { char bundle_id[HT_SHA256_HEX]; const char *reason; uint64_t since; } ht_tombstone;

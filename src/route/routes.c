@@ -1,6 +1,7 @@
 /* routes.c - from a verified index to rows for the planner: each entry's promotion, statement
  * and cost map are opened once, checked against the digests that the index names, and read from
  * those bytes. */
+#include "evid/amend.h"
 #include "evid/schema.h"
 #include "route/files.h"
 #include <stdio.h>
@@ -182,6 +183,21 @@ static bool is_schedule(const ht_store *s, const ht_index_entry *x)
     return route__exists(s->dir, path);
 }
 
+/* Is this amendment of the entry's bundle for this state, signed, passed and in force? What it says
+ * was recomputed when it was admitted, as a promotion's bundle was. */
+static bool amends(const ht_store *s, const ht_index_entry *x, const char *sha, const char *state)
+{
+    const char *text,
+        *path = ht_arena_printf(s->a, "bundles/%s/amendments/%s.dsse.json", x->bundle_id, sha);
+    uint64_t n;
+    ht_amendment m;
+    return path && ht_read_under(s->a, s->dir, path, HT_STORE_FILE, &text, &n, NULL) == 0 &&
+           ht_amendment_open(s->a, text, n, &s->trust, s->now_unix, &m, NULL) == 0 &&
+           strcmp(m.sha256, sha) == 0 && m.result == HT_CANARY_PASSED &&
+           strcmp(m.bundle_id, x->bundle_id) == 0 && strcmp(m.costmap_sha, x->costmap_sha) == 0 &&
+           strcmp(m.policy_sha, s->policy.sha256) == 0 && strcmp(m.state_sha, state) == 0;
+}
+
 int ht_store_routes(const ht_store *s, const char *state_sha, ht_route_entry **entries, size_t *n,
                     ht_route_edge **edges, size_t *n_edges, ht_err *e)
 {
@@ -196,8 +212,8 @@ int ht_store_routes(const ht_store *s, const char *state_sha, ht_route_entry **e
         memcpy(t->bundle_id, x->bundle_id, HT_SHA256_HEX);
         t->state = is_marked(s, x->bundle_id) ? HT_ST_QUARANTINED : x->state;
         t->tombstoned = ht_index_tomb(&s->index, x->bundle_id) != NULL;
-        for (size_t k = 0; k < x->n_amendments; k++)
-            t->amended |= strcmp(x->amendment[k], state_sha) == 0;
+        for (size_t k = 0; k < x->n_amendments && !t->amended; k++)
+            t->amended = amends(s, x, x->amendment[k], state_sha);
         if (x->state == HT_ST_NEGATIVE) {
             HT_TRY(fill_negative(s, x, t, e));
             l.n++;

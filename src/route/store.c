@@ -1,6 +1,7 @@
 /* store.c - opening a store and changing its index; loading rows for the planner is routes.c. */
 #include "route/store.h"
 #include "core/path.h"
+#include "evid/amend.h"
 #include "evid/schema.h"
 #include "route/files.h"
 #include <errno.h>
@@ -252,6 +253,66 @@ int ht_store_demote(ht_store *s, const char *bundle_id, int state, const ht_key 
         return HT_FAIL(e, HT_EARG, "no route cites bundle %.16s...; hetero routes lists them",
                        bundle_id);
     return publish(s, &next, keys, n_keys, e);
+}
+
+/* The newest HT_AMENDMENTS of an entry, this one last. */
+static int add_amendment(ht_store *s, ht_index_entry *t, const char *sha, ht_err *e)
+{
+    char(*list)[HT_SHA256_HEX] = ht_arena_array(s->a, HT_AMENDMENTS, sizeof *list);
+    const size_t from = t->n_amendments < HT_AMENDMENTS ? 0 : t->n_amendments - HT_AMENDMENTS + 1;
+    size_t n = 0;
+    if (!list) return HT_FAIL(e, HT_ENOMEM, "amendment: no memory");
+    for (size_t i = from; i < t->n_amendments; i++)
+        if (strcmp(t->amendment[i], sha) != 0) memcpy(list[n++], t->amendment[i], HT_SHA256_HEX);
+    memcpy(list[n++], sha, HT_SHA256_HEX);
+    HT_TRY(ht_index_entry_sha256(t, t->prev, e));
+    t->amendment = (const char(*)[HT_SHA256_HEX])list;
+    t->n_amendments = n;
+    return 0;
+}
+
+static int admit_amendment(ht_store *s, const ht_amendment *x, const char *text, size_t n,
+                           const ht_key *const *keys, size_t n_keys, ht_err *e)
+{
+    ht_index next;
+    size_t hit = 0;
+    const char *path =
+        ht_arena_printf(s->a, "bundles/%s/amendments/%s.dsse.json", x->bundle_id, x->sha256);
+    if (!path) return HT_FAIL(e, HT_ENOMEM, "amendment: no memory");
+    HT_TRY(copy_index(s, 0, 0, &next, e));
+    for (size_t i = 0; i < next.n_entries; i++) {
+        ht_index_entry *t = &next.entry[i];
+        if (strcmp(t->bundle_id, x->bundle_id) != 0 || t->state != HT_ST_PROMOTED) continue;
+        HT_TRY(add_amendment(s, t, x->sha256, e));
+        hit++;
+    }
+    if (!hit)
+        return HT_FAIL(e, HT_EGATE,
+                       "NOT_PROMOTED: no promoted route cites bundle %.16s...; an amendment "
+                       "restores, it does not admit",
+                       x->bundle_id);
+    HT_TRY(route__put(s->dir, path, text, n, e));
+    return publish(s, &next, keys, n_keys, e);
+}
+
+int ht_store_amend(ht_store *s, const char *bundle_dir, const char *text, size_t n,
+                   const ht_key *const *keys, size_t n_keys, ht_err *e)
+{
+    ht_verified v;
+    ht_amendment x;
+    HT_TRY(ht_bundle_verify(s->a, bundle_dir, &s->trust, s->now_unix, &v, e));
+    HT_TRY(ht_amendment_verify(s->a, text, n, &s->trust, s->now_unix, &v, &x, e));
+    if (strcmp(x.policy_sha, s->policy.sha256) != 0)
+        return HT_FAIL(e, HT_EGATE, "OTHER_POLICY: the bundle was judged by another policy");
+    if (x.result == HT_CANARY_NOT_ADMISSIBLE)
+        return HT_FAIL(e, HT_EGATE,
+                       "NOT_ADMISSIBLE_ENV: a guard was red or unknown while the canary ran; "
+                       "nothing is changed, run it again on a quiet machine");
+    if (x.result == HT_CANARY_PASSED) return admit_amendment(s, &x, text, n, keys, n_keys, e);
+    HT_TRY(ht_store_revoke(s, x.bundle_id, "CANARY_FAILED", keys, n_keys, e));
+    return HT_FAIL(e, HT_EGATE,
+                   "CANARY_FAILED: in the machine's new state the route is not what its bundle "
+                   "says; it is revoked, measure it anew: hetero qualify");
 }
 
 int ht_store_renew(ht_store *s, const ht_key *const *keys, size_t n_keys, ht_err *e)

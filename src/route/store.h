@@ -3,7 +3,7 @@
  * is believed but trust.json (and policy.json, which is named by digest in every promotion).
  *
  *   trust.json  policy.json (absent: the default)  index.dsse.json  highwater.json
- *   bundles/<bundleId>/{statement,promotion}.dsse.json  costmap.json
+ *   bundles/<bundleId>/{statement,promotion}.dsse.json  costmap.json  amendments/<digest>.dsse.json
  */
 #ifndef HT_ROUTE_STORE_H
 #define HT_ROUTE_STORE_H
@@ -53,6 +53,12 @@ HT_MUST_USE int ht_store_may_nominate(const ht_store *, const char *scope_sha, h
  * word. */
 HT_MUST_USE int ht_store_mark(const ht_store *, const char *bundle_id, const char *why,
                               int64_t now_unix, ht_err *);
+/* An amendment (evid/amend.h) of a bundle that is promoted here, after a full verification of both:
+ * passed, its digest goes into the entries and its paper into the store; failed, the bundle is
+ * revoked (evidence.md 7.11). HT_EGATE: OTHER_POLICY, NOT_PROMOTED, NOT_ADMISSIBLE_ENV (nothing is
+ * changed), CANARY_FAILED (it is revoked now), or as of ht_amendment_verify(). */
+HT_MUST_USE int ht_store_amend(ht_store *, const char *bundle_dir, const char *text, size_t n,
+                               const ht_key *const *keys, size_t n_keys, ht_err *);
 /* A new version with the same entries: prolongs the life of the index. */
 HT_MUST_USE int ht_store_renew(ht_store *, const ht_key *const *keys, size_t n_keys, ht_err *);
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
-from bundle import V
+from bundle import Key, V, reseal
 from e2e import ROOT, TALE, check, doc, end, err, run
 from store import ENV, STORE, TOP, corpus, key, loose, make_store, measured, promote
 
@@ -127,6 +127,41 @@ def other_policy(bundle):
     check(r.returncode == 6 and 'OTHER_POLICY' in err(r), 'a fixture is unusable in production', err(r))
 
 
+def canary(policy, bundle):
+    """A bundle measured under another microcode: its route waits for a canary, which is run here and passes."""
+    old, store = os.path.join(TOP, 'old'), os.path.join(TOP, 'canary-store')
+    bench = os.path.join(TOP, 'state', 'hetero', 'bench.pem')
+
+    def microcode(doc):
+        return dict(doc, stale=dict(doc['stale'], microcode={'v': '0xfixture'}))
+    bundle_id = reseal(bundle, old, Key(bench), dict.fromkeys(['machine/before.json', 'machine/after.json'], microcode))
+    both_verifiers(old, True, 'sealed again')
+    r = run('keys', 'init', '--store', store, '--policy', policy, '--grant', 'bench=' + bench, '--grant',
+            'promote=' + key('p1'), '--grant', 'promote=' + key('p2'), '--grant', 'index=' + key('index'), env=ENV)
+    check(r.returncode == 0, 'a store for the canary', err(r))
+    r = run('promote', old, '--store', store, '--key', key('p1'), '--key', key('p2'), '--key', key('index'), env=ENV)
+    check(r.returncode == 0, 'promoted', err(r))
+    words = ('run', TALE, '-p', TEXT, '-n', '8', '--temp', '0', '--ignore-eos', '--json', '--store', store)
+    d = doc(*words, env=ENV)
+    check(d and decisions(d) == [('reference', 'STALE')] * 2, 'stale', d and decisions(d))
+    r = run('qualify', '--canary', old, TALE, '--store', store, '-o', os.path.join(TOP, 'canary'), '--json', env=ENV,
+            timeout=600)
+    got = json.loads(r.stdout) if r.stdout else {}
+    check(r.returncode == 0 and got.get('result') == 'PASSED', 'the canary', '%s %s' % (err(r)[-300:], got))
+    check(got.get('changed') == ['microcode'] and got.get('bundleId') == bundle_id, 'what changed', got)
+    paper = got.get('amendment', '')
+    trust = os.path.join(store, 'trust.json')
+    r = run('verify', old, '--trust', trust, '--amendment', paper, '--json', env=ENV)
+    p = subprocess.run([sys.executable, TOOL, old, '--trust', trust, '--amendment', paper], stdout=subprocess.PIPE)
+    check(r.returncode == p.returncode == 0 and b'PASSED' in p.stdout, 'both verify the canary', (err(r), p.stdout))
+    r = run('promote', old, '--amendment', paper, '--store', store, '--key', key('index'), env=ENV)
+    check(r.returncode == 0, 'amended', err(r))
+    d = doc(*words, env=ENV)
+    check(d and decisions(d) == [('promoted', 'OK')] * 2, 'taken again', d and decisions(d))
+    r = run('qualify', '--canary', bundle, TALE, '--store', store, '-o', os.path.join(TOP, 'canary'), env=ENV)
+    check(r.returncode == 6 and 'NOTHING_CHANGED' in err(r), 'no canary without a change', err(r))
+
+
 def negative():
     """A gain that is not there: the cell fails, enters the index, and is not measured again."""
     strict = loose()
@@ -181,6 +216,7 @@ made = routes(POLICY_PATH)
 log()
 damage(made)
 other_policy(made[0])
+canary(POLICY_PATH, made[0])
 negative()
 no_admission()
 end()
