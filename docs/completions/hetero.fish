@@ -334,6 +334,7 @@ complete -c hetero -n '__fish_seen_subcommand_from bench' -s p -l n-prompt -x -d
 complete -c hetero -n '__fish_seen_subcommand_from bench' -s n -l n-gen -x -d 'numbers of generated tokens to time (tg rows); 0 for none'
 complete -c hetero -n '__fish_seen_subcommand_from bench' -s d -l n-depth -x -d 'positions already in the context before the timed part'
 complete -c hetero -n '__fish_seen_subcommand_from bench' -s r -l repetitions -x -d 'timed repetitions of each row, after a warm-up that is not counted (compare: 6 pairs)'
+complete -c hetero -n '__fish_seen_subcommand_from bench' -l inject -x -d 'instead of the rows: time per token of an answer while a prompt of so many tokens arrives: alone, serialised, and together in one pass (0: no)'
 complete -c hetero -n '__fish_seen_subcommand_from bench' -l engine -x -d 'force both phases onto this engine (see hetero doctor)'
 complete -c hetero -n '__fish_seen_subcommand_from bench' -l prefill-engine -x -d 'force the prefill onto this engine'
 complete -c hetero -n '__fish_seen_subcommand_from bench' -l graph -x -d 'settings of the graph engine: cache=FOLDER of compiled graphs, memory=MiB for them, cold=1 (serve from the reference until compiled), strict=1 (no stand-in), device=NAME, act=KIND, approximate=1'

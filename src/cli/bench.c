@@ -6,6 +6,7 @@
  * with its greedy choice. A share of the read bandwidth is taken with a buffer as large as what a
  * token reads, so that a model that stays in the caches is compared with the caches. */
 #include "cli/cli.h"
+#include "cli/inject.h"
 #include "core/arena.h"
 #include "core/measure.h"
 #include "core/rng.h"
@@ -498,6 +499,7 @@ int cli__bench(cli__ctx *c, ht_err *e)
 {
     work w = {.c = c};
     char *info = NULL;
+    if (ht_opt_int(c->o, HT_OPT_INJECT) > 0) return cli__inject(c, e);
     int rc = run(&w, &info, e);
     cli__watch(NULL);
     ht_session_free(w.session);

@@ -1,5 +1,5 @@
-/* canary.c - hetero qualify --canary: does a promoted bundle still hold on this machine, which is in
- * another state now? Four pairs of slots, each a fresh process, as in an experiment; what came is
+/* canary.c - hetero qualify --canary: does a promoted bundle still hold on this machine, now in
+ * another state? Four pairs of slots, each a fresh process, as in an experiment; what came is
  * written as an amendment (evid/amend.h) and signed by the bench key. */
 #include "cli/canary.h"
 #include "cli/seconds.h"

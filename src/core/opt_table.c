@@ -107,6 +107,9 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "positions already in the context before the timed part"),
     [HT_OPT_REPS] = INT(INPUT, 0, C(BENCH) | C(COMPARE), "-r --repetitions", "5", 1, 1000,
         "timed repetitions of each row, after a warm-up that is not counted (compare: 6 pairs)"),
+    [HT_OPT_INJECT] = INT(INPUT, 0, C(BENCH), "--inject", "0", 0, 1000000,
+        "instead of the rows: time per token of an answer while a prompt of so many tokens "
+        "arrives: alone, serialised, and together in one pass (0: no)"),
     [HT_OPT_EXPLAIN_P] = INT(INPUT, 0, C(EXPLAIN), "-p --n-prompt", "512", 1, 1e9,
         "prompt length of the explained prefill"),
     [HT_OPT_EXPLAIN_D] = INT(INPUT, 0, C(EXPLAIN), "-d --n-depth", "512", 0, 1e9,
@@ -503,7 +506,7 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
         "and each row is given as a share of "
         "them; a share above 100 % is reported as an error of the measurement. An engine is timed "
         "only after it was checked against the oracle in this process.",
-        EXAMPLES("hetero bench -p 128 -n 32 -r 3",
+        EXAMPLES("hetero bench --inject 256 -r 3", "hetero bench -p 128 -n 32 -r 3",
         "hetero bench model.gguf -p 512 -n 128 -d 0,2048"),
         0, 1},
     [HT_CMD_PPL] = {"ppl", "MODEL FILE", "perplexity of a text",
@@ -521,7 +524,8 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
         "Lists processor, instruction sets, threads and the reason for their number, control-group "
         "limits, memory, and the engines of this build. Every finding names a next step.",
         EXAMPLES("hetero doctor", "hetero doctor --require-device cpu --json"), 0, 0},
-    [HT_CMD_QUALIFY] = {"qualify", "(BUCKET,... | scheduler | --canary BUNDLE | --reference) [MODEL]",
+    [HT_CMD_QUALIFY] = {"qualify", "(BUCKET,... | scheduler | --canary BUNDLE | --reference) "
+        "[MODEL]",
         "measure a candidate against the reference and write a bundle",
         "A sealed paired experiment: after a null run of the reference against itself, blocks ABBA "
         "and "

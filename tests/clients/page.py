@@ -13,7 +13,7 @@ import tempfile
 import time
 import urllib.request
 
-from lib import TALE, check, end, server, skip
+from lib import BIN, ROOT, TALE, check, end, server, skip
 
 CHROMIUM = next((p for p in map(shutil.which, ('chromium', 'chromium-browser', 'google-chrome')) if p), None)
 SHOTS = os.environ.get('PAGE_SHOTS')
@@ -333,6 +333,27 @@ def run(b):
     check(b.bad == [], 'no errors in the page', str(b.bad[:3]))
 
 
+def report(b):
+    """The report of a kept bundle, as a person opens it: one file, no script, at desktop and at phone width."""
+    top = os.path.join(ROOT, 'evidence', 'external')
+    bundle = next(os.path.join(top, n) for n in sorted(os.listdir(top)) if len(n) == 64)
+    with tempfile.TemporaryDirectory() as t:
+        page = os.path.join(t, 'report.html')
+        r = subprocess.run([BIN, 'report', bundle, '-o', page], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        check(r.returncode == 0, 'a report is made', r.stderr.decode()[-200:])
+        for name, w, h, small in (('report', 1280, 860, False), ('report-phone', 390, 844, True)):
+            b.size(w, h, phone=small, scale=2 if small else 1)
+            b.open('file://' + page)
+            check(b.js('document.scripts.length') == 0, name + ': no script')
+            check(b.js('document.querySelectorAll("svg").length') > 0, name + ': plots')
+            check(b.js('document.documentElement.scrollWidth <= document.documentElement.clientWidth'),
+                  name + ': nothing is wider than the window')
+            check(b.js('[...document.querySelectorAll("svg")].every(s => s.getBoundingClientRect().width > 100)'),
+                  name + ': every plot is to be seen')
+            check(b.js('parseFloat(getComputedStyle(document.body).fontSize) >= 14'), name + ': letters to be read')
+            b.shot(name)
+
+
 def main():
     if not CHROMIUM:
         skip('page', 'chromium is not installed')
@@ -340,6 +361,7 @@ def main():
     b = Browser()
     try:
         run(b)
+        report(b)
     finally:
         b.close()
     end()

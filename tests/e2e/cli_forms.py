@@ -186,6 +186,14 @@ def bench():
     check(d['reference']['ok'] is True, 'the engine was checked before it was timed')
 
 
-for part in (tokenize, logits, generate, sampling, chat_prompt, story, files, checks, eviction, bench):
+def inject():
+    """The prompt comes in, in passes of its own or in the answer's, and the answer stays the same."""
+    d = doc('bench', '--inject', '48', '-ub', '16', '-r', 1, '--json', timeout=600) or {'ways': []}
+    check([x['way'] for x in d['ways']] == ['alone', 'serialised', 'together'] and d['sameTokens'], 'inject: ways', d)
+    check([x['promptPasses'] for x in d['ways']] == [0, 3, 4], 'inject: pieces of 16, or of 15 beside the answer', d['ways'])
+    check(all(x['tpotNs'] > 0 and (x['promptNs'] > 0) == (x['way'] != 'alone') for x in d['ways']), 'inject: times', d)
+
+
+for part in (tokenize, logits, generate, sampling, chat_prompt, story, files, checks, eviction, bench, inject):
     part()
 end()

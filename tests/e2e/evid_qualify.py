@@ -24,6 +24,20 @@ def main():
     d = json.loads(r.stdout) if r.stdout else {}
     check(d.get('verdict', {}).get('class') == 'NOT_ADMISSIBLE_ENV', 'class', d)
     check(d.get('verdict', {}).get('productionEligible') is False, 'not eligible', d)
+    # The guard by its name: one that the policy asks for and this host does not show, or one that was red.
+    folder = d.get('bundle', '')
+    policy = json.load(open(os.path.join(folder, 'policy.json')))['guards']
+    samples = [json.loads(x) for x in open(os.path.join(folder, 'samples.jsonl'))]
+    limit = {'foreignCpuPpm': policy['maxForeignCpuPpm'], 'stealPpm': policy['maxStealPpm']}
+    red = {g for s in samples for g, v in s['guards'].items()
+           if v is False or (isinstance(v, int) and v is not True and v > limit.get(g, 0) and g != 'psiPpm')}
+    gates = {g['gate']: g for g in d['verdict']['cells'][0]['gates']}
+    why = gates['environment']['reason']
+    if why == 'OK': # every attempt was void
+        check(gates['voids']['result'] == 'FAIL' and red, 'which guard was red: %s' % sorted(red), gates)
+    else:
+        check(why[8:] in policy['required'] and any(why[8:] in f['what'] for f in blind), 'which guard: ' + why, blind)
+    check(all(f.get('next') for f in findings), 'a next step for every finding', findings)
     folder = d.get('bundle', '')
     if not check(os.path.isdir(folder), 'bundle', folder):
         return

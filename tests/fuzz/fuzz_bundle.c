@@ -1,5 +1,5 @@
-/* fuzz_bundle.c - the inputs of a whole bundle or of a comparison, or an amendment's predicate, behind
- * the digests that a manifest would have checked. The first byte chooses; files follow as
+/* fuzz_bundle.c - the inputs of a whole bundle or of a comparison, or an amendment's predicate,
+ * behind the digests that a manifest would have checked. The first byte chooses; files follow as
  * "= PATH SHA256 BYTES\n" and so many bytes. What is accepted is analysed and written out. */
 #include "evid/amend.h"
 #include "evid/compare.h"
