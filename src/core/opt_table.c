@@ -683,7 +683,8 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
         EXAMPLES("hetero kv-probe model.gguf text.txt",
                  "hetero kv-probe model.gguf text.txt -ctk q8_0r -ctv q8_0r --save"),
         1, 2},
-    [HT_CMD_VERSION] = {"version", "", "version and commit; with --json also the engines of this build", NULL,
+    [HT_CMD_VERSION] = {"version", "", "version and commit; with --json also "
+        "the engines of this build", NULL,
         EXAMPLES("hetero version --json"), 0, 0},
     [HT_CMD_HELP] = {"help", "[COMMAND]", "this list, or the options of one command", NULL,
         EXAMPLES("hetero help run", "hetero help --man run", "hetero help --completion bash"), 0,

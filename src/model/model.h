@@ -46,7 +46,7 @@ void ht_model_free(ht_model *);
 /* The spec alone, from any kind of file (inspect, pack). Freed with its arena. */
 HT_MUST_USE int ht_spec_read(ht_spec *, const ht_file *, ht_arena *, ht_err *);
 HT_MUST_USE int ht_spec_to_json(const ht_spec *, ht_arena *, ht_json **, ht_err *);  /* canonical */
-/* The same members for people: f32 values in 9 digits, layers as lists. Errors stay in the writer. */
+/* The same members for people: f32 in 9 digits, layers as lists. Errors stay in the writer. */
 void ht_spec_describe(const ht_spec *, ht_jw *);
 /* Row r of matrix m as f32 [cols], any type and layout; how ref reads weights. */
 void ht_weight_row(const ht_weight *, uint32_t m, uint32_t r, float *out);

@@ -47,8 +47,8 @@ static void digits_of(const ht_json *v, char out[9])
     (void)snprintf(out, 9, "%.8s", v && v->type == HT_JSTR ? v->s : "none");
 }
 
-/* What the bits of an answer depend on in one line: build, model, contract, arithmetic, types of the
- * cache, and the covers of both phases. Equal lines promise equal bits. */
+/* What the bits of an answer depend on in one line: build, model, contract, arithmetic, types of
+ * the cache, and the covers of both phases. Equal lines promise equal bits. */
 static int fingerprint(serve__server *s, ht_err *err)
 {
     ht_arena *a = NULL;

@@ -183,7 +183,7 @@ struct serve__server {
     uint64_t model_bytes;
     char digest[65];               /* stands for the model where a protocol wants one */
 
-    bool local_names;              /* only names of this machine are asked for: no keys, loopback  */
+    bool local_names;              /* only names of this machine are asked for: no keys, loopback */
     serve__client *client; uint32_t n_clients, n_keys;
     char (*key)[160];              /* [n_keys] the secrets; client[i] belongs to key[i] */
     serve__req *first, **last; uint32_t n_queued;

@@ -245,7 +245,8 @@ T_CASE_SECONDS(speculate, in_parallel, 120)
         ht_gen_result own = greedy(b.near, ids, 4, 2); /* nobody holds its engine any more */
         ht_gen_result_done(&own);
     }
-    /* How many come in time is the scheduler's; tests/unit/decode/ahead.c is sure of its guesses. */
+    /* How many come in time is the scheduler's; tests/unit/decode/ahead.c is sure of its
+     * guesses. */
     T_CHECK(guessed > 0 && accepted <= guessed, "%lld guessed, %lld right", guessed, accepted);
     ht_arena_free(ar);
     tear_down(&b);
