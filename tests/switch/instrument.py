@@ -18,7 +18,7 @@ SKIP = {'ht_manifest_write', 'ht_journal_new', 'ht_journal_add', 'ht_journal_clo
         'ht_key_from_seed', 'ht_key_save', 'ht_key_load', 'new_key', 'sign_one', 'ht_dsse_sign', 'ht_scope_write',
         'ht_trust_write', 'fail_at', 'bad', 'fail_crypto', 'refuse', 'wrong_type', 'ht_json_u32', 'ht_json_i64',
         'ht_json_f64', 'ht_json_bool', 'ht_json_str', 'to_double', 'literal', 'next_is', 'is_allowed',
-        'evid__next_line', 'ht_is_comparison', 'isqrt', 'ht_quality_greedy', 'ht_quality_text', 'ht_quality_task', 'wrap'}
+        'evid__next_line', 'evid__design_is', 'isqrt', 'ht_quality_greedy', 'ht_quality_text', 'ht_quality_task', 'wrap'}
 REFUSAL = re.compile(r'HT_FAIL\(\s*[\w>.-]+,\s*(?:HT_EFORMAT|HT_EIO|HT_EGATE)\b|'
                      r'HT_FAIL\(\s*[\w>.-]+,\s*\w+ == ENOENT \?|'
                      r'\bfail_at\(|\bbad\(|\breturn false\b|\breturn -1\b|'
