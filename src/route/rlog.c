@@ -109,8 +109,7 @@ static int number_in(const char *text, size_t n, const char *key, uint64_t *out,
     int rc = ht_json_parse(a, text, n, HT_JSON_CANON, "receipt log line", &doc, e);
     const ht_json *v = rc ? NULL : ht_json_get(doc, key);
     if (!rc && (!v || v->type != HT_JINT || v->i < 1))
-        rc = HT_FAIL(e, HT_EFORMAT, "receipt log: a line has no %s; see hetero receipts --check",
-                     key);
+        rc = HT_FAIL(e, HT_EFORMAT, "receipt log: a line has no %s; see hetero receipts", key);
     if (!rc) *out = (uint64_t)v->i;
     ht_arena_free(a);
     return rc;
