@@ -150,6 +150,36 @@ static void chat_item(const serve__job *j, const ht_token_event *ev, ht_buf *b)
     ht_jw_end(&w, '}');
 }
 
+/* The likeliest tokens, the first of each text: several make one broken character, and a name that
+ * stands twice in an object is lost by readers. */
+static void top_object(const serve__server *s, const ht_token_event *ev, ht_buf *b)
+{
+    ht_buf name[MAX_TOP];
+    size_t n = 0;
+    ht_jw w;
+    ht_buf_char(b, '{');
+    for (size_t i = 0; i < ev->n_top && n < MAX_TOP; i++) {
+        bool twice = false;
+        ht_buf_init(&name[n], 0);
+        ht_jw_init(&w, &name[n], 0);
+        write_token(&w, s, ev->top[i].id, NULL, false);
+        for (size_t q = 0; q < n; q++)
+            twice = twice || (name[q].n == name[n].n && !memcmp(name[q].p, name[n].p, name[n].n));
+        if (twice || name[n].bad || !name[n].n) {
+            ht_buf_done(&name[n]);
+            continue;
+        }
+        if (n) ht_buf_char(b, ',');
+        ht_buf_add(b, name[n].p, name[n].n);
+        ht_buf_char(b, ':');
+        ht_jw_init(&w, b, 0);
+        write_lp(&w, ev->top[i].logprob);
+        n++;
+    }
+    for (size_t q = 0; q < n; q++) ht_buf_done(&name[q]);
+    ht_buf_char(b, '}');
+}
+
 static void note_logprob(serve__job *j, const ht_token_event *ev)
 {
     const serve__server *s = j->req->s;
@@ -168,26 +198,7 @@ static void note_logprob(serve__job *j, const ht_token_event *ev)
     ht_jw_init(&w, &b, 0);
     write_lp(&w, ev->logprob);
     add_item(&j->lp_all[1], &j->lp[1], &b);
-    ht_jw_init(&w, &b, 0);
-    ht_jw_obj(&w);
-    /* An object: tokens whose texts are equal would be one name twice. */
-    for (size_t i = 0; i < ev->n_top; i++) {
-        ht_buf name;
-        ht_jw k;
-        bool twice = false;
-        for (size_t q = 0; q < i; q++) twice = twice || ev->top[q].id == ev->top[i].id;
-        if (twice) continue;
-        ht_buf_init(&name, 0);
-        ht_jw_init(&k, &name, 0);
-        write_token(&k, s, ev->top[i].id, NULL, false);
-        if (i) ht_buf_char(&b, ',');
-        ht_buf_add(&b, name.p ? name.p : "", name.n);
-        ht_buf_char(&b, ':');
-        ht_jw_init(&k, &b, 0);
-        write_lp(&k, ev->top[i].logprob);
-        ht_buf_done(&name);
-    }
-    ht_buf_char(&b, '}');
+    top_object(s, ev, &b);
     add_item(&j->lp_all[2], &j->lp[2], &b);
     ht_buf_fmt(&b, "%zu", j->shown);
     add_item(&j->lp_all[3], &j->lp[3], &b);

@@ -487,6 +487,10 @@ def openai_completions(s):
     lp = r['choices'][0]['logprobs']
     check(all(len(lp[k]) == 4 for k in ('tokens', 'token_logprobs', 'top_logprobs', 'text_offset')) and
           len(r['choices'][0]['tokens']) == 4, 'logprobs of completions', r)
+    for seed in range(4):
+        _, _, r = s.ask('/v1/completions', {'prompt': '\u65e5\u672c \U0001f389 \u00f1 emoji: ', 'max_tokens': 12, 'temperature': 1.5,
+                                            'seed': seed, 'logprobs': 20})
+        check(all(1 <= len(o) <= 20 for o in r['choices'][0]['logprobs']['top_logprobs']), 'names of broken characters', r)
     _, h, r = s.ask('/v1/completions', {'prompt': 'x', 'max_tokens': 2, 'frobnicate': 1})
     check(h.get('x-ignored-fields') == 'frobnicate', 'unknown fields are listed', h)
     st, _, r = s.ask('/v1/completions', {'prompt': 'x', 'suffix': 'y'})

@@ -12,6 +12,13 @@ import time
 from e2e import BIN, ENV, ROOT, TALE
 
 
+def once(pairs):
+    """An object of an answer; a name that stands twice would be lost by every reader."""
+    names = [k for k, _ in pairs]
+    assert len(set(names)) == len(names), 'a name twice: %r' % sorted(names)
+    return dict(pairs)
+
+
 class Server:
     """hetero serve on a free port of the loopback; args are more options. Use as a context."""
 
@@ -72,7 +79,7 @@ class Server:
         raw = r.read()
         c.close()
         try:
-            return r.status, dict((k.lower(), v) for k, v in r.getheaders()), json.loads(raw)
+            return r.status, dict((k.lower(), v) for k, v in r.getheaders()), json.loads(raw, object_pairs_hook=once)
         except ValueError:
             return r.status, dict((k.lower(), v) for k, v in r.getheaders()), raw
 
