@@ -18,9 +18,9 @@ BUCKETS = 'p32,d32'
 TEXT = 'Once upon a time there was a small fox.'
 
 
-def qualify(policy, candidate, buckets=BUCKETS):
+def qualify(policy, candidate, buckets=BUCKETS, *more):
     r, d = measured('qualify', buckets, TALE, '--candidate', candidate, '--policy', policy, '-f', corpus(), '--json', '-o',
-                    os.path.join(TOP, 'evidence'))
+                    os.path.join(TOP, 'evidence'), *more)
     check(r.returncode == 0, 'qualify ' + candidate, '%d: %s %s' % (r.returncode, err(r)[-300:], str(d)[-400:]))
     check(d.get('verdict', {}).get('class') == 'QUALIFIED', 'verdict of ' + candidate, d.get('verdict'))
     check(d.get('verdict', {}).get('productionEligible') is False, candidate + ': a fixture is no production')
@@ -162,6 +162,37 @@ def canary(policy, bundle):
     check(r.returncode == 6 and 'NOTHING_CHANGED' in err(r), 'no canary without a change', err(r))
 
 
+def edges():
+    """One engine's prompt, another's decode: qualify measures the hand-over, and the planner prices it or, where the
+    bundle does not know it, leaves the route alone."""
+    soft = loose() # other additions in the oracle's prompt: its tokens are judged by nobody here
+    soft.update(id='fixture-edges', quality=dict(soft['quality'], minExactTokenPpm=1, minTop1Ppm=1, lengthBandPpm=[1, 10**7],
+                                                 maxKldMeanMicro=10**9, maxKldP999Micro=10**9,
+                                                 taskNonInferiorityPpm=10**6))
+    text = os.path.join(TOP, 'text.txt')
+    open(text, 'w').write(TEXT * 100)
+    policy, bench = os.path.join(TOP, 'edges.json'), os.path.join(TOP, 'state', 'hetero', 'bench.pem')
+    open(policy, 'wb').write(V.canon(soft))
+    bundle = qualify(policy, 'prefill-engine=ref', 'p32', '--text', text, '--chunks', '1', '-c', '128')
+    cut = os.path.join(TOP, 'cut')
+    known = json.load(open(os.path.join(bundle, 'edges.json')))['edges'] if bundle else []
+    if not check([(x['from'], x['to'], x['kind']) for x in known] == [('ref', 'cpu', 'kvHandoff')], 'one edge', known):
+        return
+    both_verifiers(bundle, True, 'a bundle with a measured edge')
+    reseal(bundle, cut, Key(bench), {'edges.json': lambda d: dict(d, edges=[])})
+    price = known[0]['fixedNs'] + 12 * known[0]['nsPerToken']
+    for top, decision, reason in ((bundle, 'promoted', 'OK'), (cut, 'reference', 'NO_EDGE')):
+        store = top + '-store'
+        r = run('keys', 'init', '--store', store, '--policy', policy, '--grant', 'bench=' + bench, '--grant',
+                'promote=' + key('p1'), '--grant', 'promote=' + key('p2'), '--grant', 'index=' + key('index'), env=ENV)
+        r = run('promote', top, '--store', store, '--key', key('p1'), '--key', key('p2'), '--key', key('index'), env=ENV)
+        check(r.returncode == 0, 'promoted with its edge', err(r))
+        plan = doc('explain', TALE, '--route', '-p', '12', '-n', '8', '--store', store, '-c', '128', '--json', env=ENV) or {}
+        p = plan.get('phases', [{}])[0]
+        check((p.get('decision'), p.get('reason')) == (decision, reason), 'planned: ' + reason, plan)
+        check(plan.get('handoffNs') == (price if decision == 'promoted' else 0), 'priced: ' + reason, plan)
+
+
 def negative():
     """A gain that is not there: the cell fails, enters the index, and is not measured again."""
     strict = loose()
@@ -217,6 +248,7 @@ log()
 damage(made)
 other_policy(made[0])
 canary(POLICY_PATH, made[0])
+edges()
 negative()
 no_admission()
 end()
