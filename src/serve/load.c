@@ -95,6 +95,22 @@ static int open_engine(serve__server *s, ht_err *err)
     return ht_draft_check(s->engine, s->draft, err);
 }
 
+/* What --kv-positions leaves to answers, beside the pages that prompts are kept in. */
+static int answer_room(serve__server *s, ht_err *err)
+{
+    const uint64_t positions = s->p.engine.kv_positions;
+    uint32_t unused;
+    ht_engine_pages(s->engine, &s->answer_pages, &unused);
+    if (!positions) return 0;
+    if (positions < s->ctx)
+        return HT_FAIL(err, HT_EARG,
+                       "--kv-positions %llu holds no answer of %u positions; give more, or -c %llu",
+                       (unsigned long long)positions, s->ctx, (unsigned long long)positions);
+    const uint64_t pages = (positions + HT_PAGE_POSITIONS - 1) / HT_PAGE_POSITIONS + s->n_slots;
+    if (pages < s->answer_pages) s->answer_pages = (uint32_t)pages;
+    return 0;
+}
+
 static void read_template(serve__server *s)
 {
     s->tmpl = s->p.chat_template ? s->p.chat_template : ht_engine_template(s->engine);
@@ -153,6 +169,7 @@ int serve__load(serve__server *s, ht_err *err)
     }
     HT_TRY(open_engine(s, err));
     HT_TRY(ht_lexicon_open(&s->lexicon, s->vocab, ht_engine_n_logits(s->engine), err));
+    HT_TRY(answer_room(s, err));
     HT_TRY(ht_engine_identify(s->engine, err));
     HT_TRY(ht_engine_info(s->engine, &s->info, err));
     HT_TRY(ht_engine_explain(s->engine, 512, 512, &s->explain, err));

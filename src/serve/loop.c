@@ -125,7 +125,6 @@ static void make_room(serve__server *s, uint32_t but)
 /* Take the next job of a waiting request whose upper bound fits; lock held. */
 static serve__job *admit(serve__server *s)
 {
-    uint32_t total = 0, have = 0;
     uint64_t reserved = 0;
     if (s->n_running == s->n_slots) return NULL;
     serve__req *r = serve__next(s);
@@ -135,11 +134,10 @@ static serve__job *admit(serve__server *s)
     /* Other choices of a prompt wait until it is computed: they share it. */
     if (head != j && head->state == JOB_RUNNING && ht_gen_state(head->gen) == HT_GEN_PROMPT)
         return NULL;
-    ht_engine_pages(s->engine, &total, &have);
     for (uint32_t i = 0; i < s->n_slots; i++)
         if (s->slot[i].job) reserved += s->slot[i].pages;
     const uint32_t need = pages_for(s, j);
-    if (reserved && reserved + need > total) return NULL;
+    if (reserved && reserved + need > s->answer_pages) return NULL;
     const uint32_t i = place(s, j);
     if (i == s->n_slots) return NULL;
     serve__slot *t = &s->slot[i];

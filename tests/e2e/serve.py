@@ -638,6 +638,30 @@ def http_rules(s):
     c.close()
 
 
+def pool_below_slots():
+    """--kv-positions bounds what answers hold together, whatever memory the kept prompts have beside it."""
+    r = run('serve', TALE, '-c', '512', '--kv-positions', '64', '--port', '0')
+    check(r.returncode == 2 and b'holds no answer of 512' in r.stderr, 'a pool below one context', r.stderr)
+    with Server('--kv-positions', '512', ctx=512) as s:
+        c = s.conn()
+        c.request('POST', '/v1/chat/completions', json.dumps(chat(max_tokens=450, ignore_eos=True, stream=True)).encode(),
+                  {'Content-Type': 'application/json'})
+        first = c.getresponse()
+        first.read(1)
+        out = []
+        t = threading.Thread(target=lambda: out.append(s.ask('/v1/chat/completions', chat(max_tokens=200))[0]))
+        t.start()
+        seen = 0
+        while not out:
+            r = s.ask('/health')[2]
+            check(r['running'] < 2, 'one at a time', r)
+            seen = max(seen, r['waiting'])
+            time.sleep(0.02)
+        first.read()
+        t.join()
+        check(seen == 1 and out == [200], 'the second waits, then runs', (seen, out))
+
+
 def unix_socket():
     with tmp() as d:
         path = os.path.join(d, 's')
@@ -755,7 +779,7 @@ def main():
                 check(False, test.__name__, repr(e))
         check(s.stop() == 0, 'clean end', s.text()[-300:])
     for test in (c01_client_gone_in_queue_and_prefill, c17_estimates, c18_device_silently_unused, c24_slow_load,
-                 c27_malformed_model, c29_exposure, unix_socket,
+                 c27_malformed_model, c29_exposure, pool_below_slots, unix_socket,
                  queue_is_bounded, priorities, life_cycle):
         try:
             test()
