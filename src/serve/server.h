@@ -192,7 +192,7 @@ struct serve__server {
     uint64_t trace_from_ns;        /* its first */
     serve__slot *slot; uint32_t n_slots, n_running;
     uint32_t pages_total, pages_free; /* as of the last step */
-    uint32_t answer_pages;         /* that all answers together may hold                           */
+    uint32_t answer_pages;            /* that all answers together may hold */
     uint64_t step_n;               /* engine thread: number of the step; whose turn it is */
     bool answers_turn;
     bool unsaved;                  /* engine thread: pages of the prefix cache have no file yet */
