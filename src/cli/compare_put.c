@@ -243,16 +243,10 @@ static void put_row(const ht_json *row, const ht_json *m, ht_jw *j)
 
 int cli__cmp_table(cli__cmp *w, const char *dir, ht_err *e)
 {
-    char path[CLI_PATH + 128], *text;
-    size_t n;
     ht_json *doc;
     ht_buf b;
     ht_jw j;
-    snprintf(path, sizeof path, "%s/analysis/compare.json", dir);
-    HT_TRY(ht_file_read(path, CLI_JSON_MAX, &text, &n, e));
-    int rc = ht_json_parse(w->arena, text, n, 0, path, &doc, e);
-    ht_mem_free(text);
-    HT_TRY(rc);
+    HT_TRY(cli__bundle_doc(w->arena, dir, "analysis/compare.json", &doc, e));
     ht_buf_init(&b, 0);
     ht_jw_init(&j, &b, 0);
     ht_jw_obj(&j);
@@ -272,7 +266,7 @@ int cli__cmp_table(cli__cmp *w, const char *dir, ht_err *e)
     }
     ht_jw_end(&j, ']');
     ht_jw_end(&j, '}');
-    rc = ht_buf_ok(&b, "comparison", e);
+    int rc = ht_buf_ok(&b, "comparison", e);
     if (!rc) rc = cli__out_doc(w->c, b.p, e);
     ht_buf_done(&b);
     return rc;

@@ -633,37 +633,6 @@ static int open_subject(work *w, ht_err *e)
     return rc ? rc : check_scope(w, e);
 }
 
-/* The analysis with the bundle's place on standard output. */
-static int show(work *w, const char *dir, int *status, ht_err *e)
-{
-    char path[CLI_PATH + 128], *text;
-    size_t n;
-    ht_json *doc;
-    ht_buf b;
-    ht_jw j;
-    (void)snprintf(path, sizeof path, "%s/" HT_SCHED_ANALYSIS, dir);
-    HT_TRY(ht_file_read(path, CLI_JSON_MAX, &text, &n, e));
-    int rc = ht_json_parse(w->arena, text, n, 0, path, &doc, e);
-    ht_mem_free(text);
-    HT_TRY(rc);
-    ht_buf_init(&b, 0);
-    ht_jw_init(&j, &b, 0);
-    ht_jw_obj(&j);
-    ht_jw_kstr(&j, "bundle", dir);
-    ht_jw_key(&j, "verdict");
-    ht_jw_json(&j, doc);
-    ht_jw_end(&j, '}');
-    rc = ht_buf_ok(&b, "verdict", e);
-    if (!rc) rc = cli__out_doc(w->c, b.p, e);
-    ht_buf_done(&b);
-    const char *cls = cli__str(doc, "class", "?");
-    if (!rc && strcmp(cls, ht_class_names[HT_QUALIFIED]) != 0) {
-        cli__say(w->c, CLI_ERROR, "hetero qualify: not qualified: %s", cls);
-        *status = CLI_GATE;
-    }
-    return rc;
-}
-
 static int experiment(work *w, int *status, ht_err *e)
 {
     const char *parent = ht_opt_str(w->c->o, HT_OPT_OUT);
@@ -691,7 +660,7 @@ static int experiment(work *w, int *status, ht_err *e)
     HT_TRY(ht_schedule_seal(w->dir, w->key, id, e));
     (void)snprintf(final, sizeof final, "%s/%s", parent, id);
     if (rename(w->dir, final) != 0) return HT_FAIL(e, HT_EIO, "%s: %s", final, strerror(errno));
-    return show(w, final, status, e);
+    return cli__out_verdict(w->c, w->arena, final, HT_SCHED_ANALYSIS, status, e);
 }
 
 int cli__qualify_scheduler(cli__ctx *c, ht_err *e)

@@ -4,6 +4,7 @@
 #include "core/clock.h"
 #include "core/map.h"
 #include "evid/schema.h"
+#include "evid/verdict.h"
 #include "version.h"
 #include <errno.h>
 #include <stdio.h>
@@ -200,4 +201,40 @@ int cli__run_dir(const char *parent, char dir[CLI_PATH], ht_err *e)
                  (long)getpid()) >= CLI_PATH)
         return HT_FAIL(e, HT_EARG, "%s: the path is too long", parent);
     return 0;
+}
+
+int cli__bundle_doc(ht_arena *a, const char *dir, const char *name, ht_json **doc, ht_err *e)
+{
+    char path[CLI_PATH + 128], *text;
+    size_t n;
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    HT_TRY(ht_file_read(path, CLI_JSON_MAX, &text, &n, e));
+    const int rc = ht_json_parse(a, text, n, 0, path, doc, e);
+    ht_mem_free(text);
+    return rc;
+}
+
+int cli__out_verdict(cli__ctx *c, ht_arena *a, const char *dir, const char *name, int *status,
+                     ht_err *e)
+{
+    ht_json *doc;
+    ht_buf b;
+    ht_jw j;
+    HT_TRY(cli__bundle_doc(a, dir, name, &doc, e));
+    ht_buf_init(&b, 0);
+    ht_jw_init(&j, &b, 0);
+    ht_jw_obj(&j);
+    ht_jw_kstr(&j, "bundle", dir);
+    ht_jw_key(&j, "verdict");
+    ht_jw_json(&j, doc);
+    ht_jw_end(&j, '}');
+    int rc = ht_buf_ok(&b, "verdict", e);
+    if (!rc) rc = cli__out_doc(c, b.p, e);
+    ht_buf_done(&b);
+    const char *cls = cli__str(doc, "class", "?");
+    if (!rc && strcmp(cls, ht_class_names[HT_QUALIFIED]) != 0) {
+        cli__say(c, CLI_ERROR, "hetero qualify: not qualified: %s", cls);
+        *status = CLI_GATE;
+    }
+    return rc;
 }

@@ -28,4 +28,11 @@ HT_MUST_USE int cli__state_path(const char *name, char out[CLI_PATH], ht_err *);
 HT_MUST_USE int cli__bench_key(cli__ctx *, ht_key **, ht_err *);
 /* The name of a new folder below parent (made) for a run that has no id yet. */
 HT_MUST_USE int cli__run_dir(const char *parent, char dir[CLI_PATH], ht_err *);
+/* DIR/NAME of a bundle that was just sealed, parsed; lives in the arena. */
+HT_MUST_USE int cli__bundle_doc(ht_arena *, const char *dir, const char *name, ht_json **,
+                                ht_err *);
+/* That document with the bundle's place on standard output; *status becomes CLI_GATE, with a
+ * message, where its class is not QUALIFIED. */
+HT_MUST_USE int cli__out_verdict(cli__ctx *, ht_arena *, const char *dir, const char *name,
+                                 int *status, ht_err *);
 #endif

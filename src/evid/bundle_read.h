@@ -2,6 +2,7 @@
 #ifndef HT_EVID_BUNDLE_READ_H
 #define HT_EVID_BUNDLE_READ_H
 #include "evid/bundle.h"
+#include "evid/stat.h"
 #include "evid/trust.h"
 
 enum { EVID__MAX_CELLS = 256 };
@@ -27,6 +28,8 @@ const char *evid__str(const ht_json *, const char *key);
 uint32_t evid__u32(const ht_json *, const char *key);
 /* By enum ht_status, and how a stream may end; NULL-terminated. */
 extern const char *const evid__status_names[HT_SM_STATES + 1], *const evid__end_names[5];
+/* A figure of pairs without its tests, or unknown for that reason. */
+void evid__write_stat(ht_jw *, const char *key, const ht_stat *, bool known, const char *reason);
 /* Sorts; the first of two equal texts, or NULL. */
 const char *evid__first_twice(const char **list, size_t n);
 HT_MUST_USE int evid__sha256_of(const void *p, size_t n, char hex[HT_SHA256_HEX], ht_err *);

@@ -71,26 +71,6 @@ static int ratios(const ht_comparison *v, uint32_t c, bool null_run, unsigned me
     return *known ? ht_stat_pairs(ratio, n, st, e) : 0;
 }
 
-static void write_stat(ht_jw *w, const char *key, const ht_stat *s, bool known, const char *reason)
-{
-    if (!known) {
-        ht_jw_unknown(w, key, reason);
-        return;
-    }
-    ht_jw_key(w, key);
-    ht_jw_obj(w);
-    ht_jw_kuint(w, "hiPpm", s->hi);
-    ht_jw_kuint(w, "hlPpm", s->hl);
-    ht_jw_kuint(w, "loPpm", s->lo);
-    ht_jw_kuint(w, "losses", s->losses);
-    ht_jw_kuint(w, "maxPpm", s->max);
-    ht_jw_kuint(w, "minPpm", s->min);
-    ht_jw_kuint(w, "n", s->n);
-    ht_jw_kuint(w, "ties", s->ties);
-    ht_jw_kuint(w, "wins", s->wins);
-    ht_jw_end(w, '}');
-}
-
 /* The null run of a metric holds: it finds nothing, and could have found what matters. */
 static bool null_holds(const ht_comparison *v, const ht_stat *s)
 {
@@ -113,12 +93,12 @@ static int write_metric(const ht_comparison *v, uint32_t c, unsigned metric, boo
     write_times(v, c, HT_CMP_H, metric, "hetero", w);
     ht_jw_kstr(w, "metric", ht_metric_names[metric]);
     ht_jw_kbool(w, "nullHolds", good);
-    write_stat(w, "nullRun", &null_st, null_known, "FAILED");
+    evid__write_stat(w, "nullRun", &null_st, null_known, "FAILED");
     ht_jw_key(w, "ratiosPpm");
     ht_jw_arr(w);
     for (uint32_t r = 0; known && r < v->design.reps; r++) ht_jw_uint(w, ratio[r]);
     ht_jw_end(w, ']');
-    write_stat(w, "result", &st, known, "FOREIGN_FAILED");
+    evid__write_stat(w, "result", &st, known, "FOREIGN_FAILED");
     ht_jw_end(w, '}');
     return 0;
 }

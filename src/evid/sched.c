@@ -373,26 +373,6 @@ static void write_side(ht_jw *w, const char *key, const side *t)
     ht_jw_end(w, '}');
 }
 
-static void write_stat(ht_jw *w, const char *key, const ht_stat *s, bool known)
-{
-    if (!known) {
-        ht_jw_unknown(w, key, "REFERENCE_FAILED");
-        return;
-    }
-    ht_jw_key(w, key);
-    ht_jw_obj(w);
-    ht_jw_kuint(w, "hiPpm", s->hi);
-    ht_jw_kuint(w, "hlPpm", s->hl);
-    ht_jw_kuint(w, "loPpm", s->lo);
-    ht_jw_kuint(w, "losses", s->losses);
-    ht_jw_kuint(w, "maxPpm", s->max);
-    ht_jw_kuint(w, "minPpm", s->min);
-    ht_jw_kuint(w, "n", s->n);
-    ht_jw_kuint(w, "ties", s->ties);
-    ht_jw_kuint(w, "wins", s->wins);
-    ht_jw_end(w, '}');
-}
-
 static void write_names(ht_jw *w, const char *key, uint32_t set)
 {
     ht_jw_key(w, key);
@@ -424,7 +404,7 @@ static int write_analysis(const analysis *x, ht_buf *out, ht_err *e)
     ht_jw_obj(&w);
     ht_jw_kstr(&w, "bundleId", x->v->in->sha256);
     ht_jw_kstr(&w, "class", ht_class_names[x->out.cls]);
-    write_stat(&w, "gain", &x->gain, x->gain_known);
+    evid__write_stat(&w, "gain", &x->gain, x->gain_known, "REFERENCE_FAILED");
     ht_jw_key(&w, "gates");
     ht_jw_arr(&w);
     for (int g = 0; g < HT_SG_GATES; g++) {
@@ -448,8 +428,8 @@ static int write_analysis(const analysis *x, ht_buf *out, ht_err *e)
     write_scenarios(&w, x);
     ht_jw_kstr(&w, "schema", "hetero/sched/1");
     ht_jw_kstr(&w, "scopeSha256", x->v->scope_sha);
-    write_stat(&w, "singleFlowTpot", &x->flow_tpot, x->flow_known);
-    write_stat(&w, "singleFlowTtft", &x->flow_ttft, x->flow_known);
+    evid__write_stat(&w, "singleFlowTpot", &x->flow_tpot, x->flow_known, "REFERENCE_FAILED");
+    evid__write_stat(&w, "singleFlowTtft", &x->flow_ttft, x->flow_known, "REFERENCE_FAILED");
     ht_jw_end(&w, '}');
     return ht_buf_ok(out, "scheduler analysis", e);
 }

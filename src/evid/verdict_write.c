@@ -1,4 +1,5 @@
 /* verdict_write.c - the documents of a verdict, canonical: members are written in byte order. */
+#include "evid/bundle_read.h"
 #include "evid/verdict.h"
 #include <string.h>
 
@@ -31,6 +32,27 @@ static void write_pair_list(ht_jw *w, const char *key, const ht_pairs *p)
     ht_jw_end(w, ']');
 }
 
+void evid__write_stat(ht_jw *w, const char *key, const ht_stat *s, bool known, const char *reason)
+{
+    if (!known) {
+        ht_jw_unknown(w, key, reason);
+        return;
+    }
+    ht_jw_key(w, key);
+    ht_jw_obj(w);
+    ht_jw_kuint(w, "hiPpm", s->hi);
+    ht_jw_kuint(w, "hlPpm", s->hl);
+    ht_jw_kuint(w, "loPpm", s->lo);
+    ht_jw_kuint(w, "losses", s->losses);
+    ht_jw_kuint(w, "maxPpm", s->max);
+    ht_jw_kuint(w, "minPpm", s->min);
+    ht_jw_kuint(w, "n", s->n);
+    ht_jw_kuint(w, "ties", s->ties);
+    ht_jw_kuint(w, "wins", s->wins);
+    ht_jw_end(w, '}');
+}
+
+/* The same with its tests, and a verdict's reasons. */
 static void write_stat(ht_jw *w, const char *key, const ht_pairs *p)
 {
     if (!p->has_stat) {
