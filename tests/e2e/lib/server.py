@@ -25,6 +25,7 @@ class Server:
     def __init__(self, *args, model=TALE, ctx=512, wait=True, host='127.0.0.1', env=None, wrap=()):
         self.log = tempfile.NamedTemporaryFile(prefix='hetero-serve-', suffix='.log')
         self.host = host
+        self.headers = {}  # of the questions about its state
         cmd = [*wrap, BIN, 'serve', model, '-c', str(ctx), '-t', '2', '--port', '0', '--host', host,
                '--no-progress', *map(str, args)]
         self.p = subprocess.Popen(cmd, cwd=ROOT, env={**ENV, **(env or {})}, stdin=subprocess.DEVNULL,
@@ -112,7 +113,7 @@ class Server:
 
     def metrics(self):
         out = {}
-        for line in self.ask('/metrics')[2].decode().splitlines():
+        for line in self.ask('/metrics', headers=self.headers)[2].decode().splitlines():
             if line and line[0] != '#':
                 k, v = line.rsplit(' ', 1)
                 out[k.removeprefix('hetero_')] = float(v)
@@ -131,15 +132,28 @@ class Server:
             t = f.read().rsplit(')', 1)[1].split()
         return (int(t[11]) + int(t[12])) / os.sysconf('SC_CLK_TCK')
 
-    def idle(self, seconds=30):
-        """Wait until nothing runs or waits."""
+    def until(self, what, seconds=30):
+        """Wait until the metrics satisfy `what`: a sleep is too long or too short on some machine."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            m = self.metrics()
-            if not m['slots_busy'] and not m['queue_length']:
+            if what(self.metrics()):
                 return True
-            time.sleep(0.02)
+            time.sleep(0.01)
         return False
+
+    def idle(self, seconds=30):
+        """Wait until nothing runs or waits, and every request that was taken is counted under its end."""
+        def settled(m):
+            ended = m['requests_finished_total'] + m['requests_failed_total'] + m['requests_expired_total'] + sum(
+                v for k, v in m.items() if k.startswith('requests_cancelled_total'))
+            return not m['slots_busy'] and not m['queue_length'] and m['requests_accepted_total'] == ended
+        return self.until(settled, seconds)
+
+    def busy(self, slots=1):
+        return self.until(lambda m: m['slots_busy'] >= slots)
+
+    def waiting(self, n):
+        return self.until(lambda m: m['queue_length'] == n)
 
 
 def events(raw):
