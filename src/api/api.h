@@ -364,6 +364,8 @@ void api__record_begin(ht_session *, const char *call);
 HT_MUST_USE int api__ids_sha256(const int32_t *, size_t n, uint8_t out[HT_SHA256_BYTES], ht_err *);
 /* Spans of a cover with their number of cuts, in order of first use: [{"span":..,"cuts":..}]. */
 void api__write_spans(ht_jw *, const ht_cut *, size_t n);
+/* A member "facts": what the plan turned out to be, in the engine's own words; or nothing. */
+void api__write_facts(ht_jw *, const api__plan *);
 const char *api__act_name(int act);
 
 /* ---- qualify_ref.c ---- */

@@ -1,7 +1,8 @@
 /* explain.c - what would run: the tape, its cover per phase, least bytes and operations of every
  * cut, and what a step costs in dispatches and barriers, for the chosen cover and for the plain one
  * (a cut per stage), so that fusion can be counted. */
-#include "api/api.h"
+#include "api/session.h"
+#include "api/whole.h"
 
 static const char *const phase_name[API_PHASES] = {"prefill", "decode"};
 
@@ -82,6 +83,55 @@ static int count_step(const ht_engine *e, const api__unit *u, const ht_cut *cuts
     return rc;
 }
 
+/* A prompt of n tokens on an engine of whole prompts, run WHOLE_RUNS times: what it dispatches, and
+ * what the engine has found out of its plan then. */
+static int run_whole(ht_engine *e, const api__plan *p, uint32_t n, ht_run_stats *out, ht_err *err)
+{
+    enum { WHOLE_RUNS = 2 }; /* the first one also puts weights in order */
+    int32_t *ids = ht_mem_array(n, sizeof *ids);
+    int rc = ids ? 0 : HT_FAIL(err, HT_ENOMEM, "no memory for a prompt of %u tokens", n);
+    const uint32_t last = n - 1;
+    for (uint32_t i = 0; ids && i < n; i++) ids[i] = 0;
+    for (int i = 0; i < WHOLE_RUNS && !rc; i++) {
+        ht_session *s = NULL;
+        const float *logits;
+        rc = api__session_make(&s, e, err);
+        if (!rc) rc = api__run(s, API_PREFILL, p, ids, n, &last, 1, &logits, err);
+        if (s) api__session_drop(s);
+    }
+    ht_mem_free(ids);
+    if (!rc && p->be->stats(p->plan, out))
+        rc = HT_FAIL(err, HT_EDEVICE, "engine %s gives no figures for its last run", p->be->name);
+    return rc;
+}
+
+/* The plan of a prompt as one dispatch: its cover, what it took to make, and all buckets. */
+static int write_whole(ht_jw *w, ht_engine *e, uint32_t n, ht_err *err)
+{
+    const api__plan *p = NULL;
+    ht_run_stats st = {0};
+    uint64_t bytes = 0, flops = 0;
+    HT_TRY(api__plan_get(e, API_PREFILL, n, 1, &p, err));
+    HT_TRY(run_whole(e, p, n, &st, err));
+    ht_jw_key(w, "cover");
+    ht_jw_obj(w);
+    ht_jw_kstr(w, "sha256", p->cover);
+    ht_jw_kuint(w, "n", p->n_cuts);
+    ht_jw_kuint(w, "dispatchesPerStep", st.dispatches);
+    ht_jw_kuint(w, "barriersPerStep", st.barriers);
+    ht_jw_key(w, "spans");
+    api__write_spans(w, p->cuts, p->n_cuts);
+    ht_jw_key(w, "cuts");
+    write_cuts(w, e, p->unit, p->cuts, p->n_cuts, &p->bucket, &bytes, &flops);
+    ht_jw_kuint(w, "bytes", bytes);
+    ht_jw_kuint(w, "flops", flops);
+    ht_jw_end(w, '}');
+    ht_jw_kuint(w, "rowsMax", p->bucket.rows);
+    api__write_facts(w, p);
+    api__whole_info(w, e);
+    return 0;
+}
+
 /* A cover as JSON: identity, spans, cuts (when asked), sums and counts. */
 static int write_cover(ht_jw *w, const ht_engine *e, int phase, const ht_bucket *b, bool single,
                        ht_arena *arena, ht_err *err)
@@ -111,9 +161,11 @@ static int write_cover(ht_jw *w, const ht_engine *e, int phase, const ht_bucket 
     return 0;
 }
 
-static int write_phase(ht_jw *w, const ht_engine *e, int phase, uint32_t rows, uint32_t past,
-                       uint32_t steps, ht_arena *arena, ht_err *err)
+static int write_phase(ht_jw *w, ht_engine *e, int phase, uint32_t rows, uint32_t past,
+                       ht_arena *arena, ht_err *err)
 {
+    const bool whole = api__is_whole(&e->phase[phase]);
+    const uint32_t steps = phase == API_DECODE || whole ? 1 : (rows + e->ubatch - 1) / e->ubatch;
     const api__phase *p = &e->phase[phase];
     ht_bucket b;
     api__bucket(e, phase, rows, 1, &b);
@@ -122,24 +174,31 @@ static int write_phase(ht_jw *w, const ht_engine *e, int phase, uint32_t rows, u
     ht_jw_obj(w);
     ht_jw_kstr(w, "phase", phase_name[phase]);
     ht_jw_kstr(w, "engine", p->unit->be->name);
-    ht_jw_kstr(w, "decision", p->forced ? "forced" : "reference");
-    ht_jw_kstr(w, "reason", p->forced ? "USER" : "NO_EVIDENCE");
+    if (!api__whole_write(w, p)) {
+        ht_jw_kstr(w, "decision", p->forced ? "forced" : "reference");
+        ht_jw_kstr(w, "reason", p->forced ? "USER" : "NO_EVIDENCE");
+    }
     ht_jw_kstr(w, "representation", p->rep);
-    ht_jw_kstr(w, "act", api__act_name(e->act));
+    ht_jw_kstr(w, "act", api__act_name(api__whole_act(e, phase)));
     ht_jw_kuint(w, "rows", rows);
     ht_jw_kuint(w, "depth", past);
     ht_jw_kuint(w, "steps", steps);
-    ht_jw_key(w, "cover");
-    HT_TRY(write_cover(w, e, phase, &b, false, arena, err));
-    ht_jw_key(w, "plainCover");
-    HT_TRY(write_cover(w, e, phase, &b, true, arena, err));
+    if (whole) {
+        HT_TRY(write_whole(w, e, rows, err));
+    } else {
+        ht_jw_key(w, "cover");
+        HT_TRY(write_cover(w, e, phase, &b, false, arena, err));
+        ht_jw_key(w, "plainCover");
+        HT_TRY(write_cover(w, e, phase, &b, true, arena, err));
+    }
     ht_jw_end(w, '}');
     return 0;
 }
 
-static int explain(ht_jw *w, const ht_engine *e, uint32_t n_prompt, uint32_t depth, ht_arena *arena,
+static int explain(ht_jw *w, ht_engine *e, uint32_t n_prompt, uint32_t depth, ht_arena *arena,
                    ht_err *err)
 {
+    HT_TRY(api__whole_choose(e, n_prompt, 1, err)); /* compiles its bucket, or says why not */
     ht_jw_obj(w);
     ht_jw_kstr(w, "schema", "hetero/explain/1");
     ht_jw_kstr(w, "arch", e->model->spec.arch);
@@ -149,9 +208,8 @@ static int explain(ht_jw *w, const ht_engine *e, uint32_t n_prompt, uint32_t dep
     write_tape(w, e);
     ht_jw_key(w, "phases");
     ht_jw_arr(w);
-    uint32_t steps = n_prompt / e->ubatch + (n_prompt % e->ubatch != 0);
-    HT_TRY(write_phase(w, e, API_PREFILL, n_prompt, 0, steps, arena, err));
-    HT_TRY(write_phase(w, e, API_DECODE, 1, depth, 1, arena, err));
+    HT_TRY(write_phase(w, e, API_PREFILL, n_prompt, 0, arena, err));
+    HT_TRY(write_phase(w, e, API_DECODE, 1, depth, arena, err));
     ht_jw_end(w, ']');
     ht_jw_end(w, '}');
     return 0;
@@ -167,7 +225,7 @@ int ht_engine_explain(const ht_engine *e, uint32_t n_prompt, uint32_t depth, cha
         return HT_FAIL(err, HT_EARG, "a prompt of %u tokens at depth %u: use 1 to %u tokens",
                        n_prompt, depth, (unsigned)UINT16_MAX);
     ht_engine *own =
-        (ht_engine *)e; /* the busy flag and the pool's free list are not the engine's value */
+        (ht_engine *)e; /* busy flag, plans and the pool's free list are not the engine's value */
     HT_TRY(api__enter(own, err));
     ht_arena *arena = NULL;
     ht_buf b;
@@ -176,7 +234,7 @@ int ht_engine_explain(const ht_engine *e, uint32_t n_prompt, uint32_t depth, cha
     if (!rc) {
         ht_jw w;
         ht_jw_init(&w, &b, 0);
-        rc = explain(&w, e, n_prompt, depth, arena, err);
+        rc = explain(&w, own, n_prompt, depth, arena, err);
     }
     ht_arena_free(arena);
     api__leave(own);

@@ -182,8 +182,7 @@ static int phase_proof(const api__record *r, int phase, char hex[HT_SHA256_HEX],
     return rc;
 }
 
-/* What the plan turned out to be, in the engine's own words. */
-static void write_facts(ht_jw *w, const api__plan *p)
+void api__write_facts(ht_jw *w, const api__plan *p)
 {
     char text[1024];
     if (!p->plan || !p->be->plan_describe || p->be->plan_describe(p->plan, text, sizeof text))
@@ -206,7 +205,7 @@ static int write_segment(ht_jw *w, const api__record *r, const api__segment *g, 
     ht_jw_key(w, "spans");
     api__write_spans(w, g->plan->cuts, g->plan->n_cuts);
     ht_jw_kstr(w, "class", g->plan->cls);
-    write_facts(w, g->plan);
+    api__write_facts(w, g->plan);
     ht_jw_kuint(w, "rowsMax", g->plan->bucket.rows);
     ht_jw_kuint(w, "firstPosition", g->pos0);
     ht_jw_kuint(w, "runs", g->runs);

@@ -207,6 +207,65 @@ int api__whole_open(ht_engine *e, uint32_t ctx, ht_err *err)
     return pick(e, ctx, err);
 }
 
+static bool covered(ht_engine *e, const ht_bucket *b, ht_err *why)
+{
+    const api__unit *u = e->phase[API_PREFILL].unit;
+    const ht_cut *cuts;
+    size_t n;
+    return !api__cover(e->arena, u->be, u->dev, e->model, e->tape, e->n_tape, b, false, &cuts, &n,
+                       why);
+}
+
+static bool one_kv_type(const ht_engine *e)
+{
+    for (uint32_t l = 0; l < e->model->spec.n_layers; l++)
+        for (int v = 0; v < 2; v++)
+            if (e->kv.layer[l][v] != e->kv.base[v]) return false;
+    return true;
+}
+
+/* Which setting it is that keeps every prompt off the engine is found by leaving them away. */
+int api__whole_check(ht_engine *e, ht_err *err)
+{
+    struct api__whole *w = e->whole;
+    uint32_t rows = 0;
+    ht_bucket b;
+    ht_err why = {0};
+    if (!api__is_whole(&e->phase[API_PREFILL])) return 0;
+    const char *name = w->unit->be->name;
+    for (size_t i = w->n; i-- > 0;)
+        if (w->taken[i] && w->rows[i] <= e->ctx) rows = w->rows[i];
+    if (!rows) return 0; /* every prompt will be told so */
+    api__bucket(e, API_PREFILL, rows, 1, &b);
+    const bool takes = covered(e, &b, &why);
+    if (takes && one_kv_type(e)) return 0;
+    ht_bucket other = b;
+    other.kv_fmt = HT_KV_F16 | HT_KV_F16 << 8;
+    if (covered(e, &other, NULL))
+        return HT_FAIL(
+            err, HT_EUNSUPPORTED,
+            "engine %s writes K and V of a prompt in one unpacked type, and the cache is "
+            "-ctk %s -ctv %s: it could run no prompt; use -ctk f16 -ctv f16 (or f32), or "
+            "leave the prompt to cpu without --prefill-engine %s",
+            name, e->kv.name[0], e->kv.name[1], name);
+    other = b;
+    other.flags &= (uint8_t)~HT_WANT_MASS;
+    if (covered(e, &other, NULL))
+        return HT_FAIL(err, HT_EUNSUPPORTED,
+                       "engine %s does not say what attention looked at, which --evict needs: it "
+                       "could run no prompt; leave out --evict or --prefill-engine %s",
+                       name, name);
+    other = b;
+    other.act = HT_ACT_F32;
+    if (covered(e, &other, NULL))
+        return HT_FAIL(err, HT_EUNSUPPORTED,
+                       "engine %s does not compute with act %s on this processor: it could run no "
+                       "prompt; use --act f32, or leave out --prefill-engine %s",
+                       name, api__act_name(b.act), name);
+    if (err) *err = why;
+    return why.code;
+}
+
 int api__whole_lane(ht_engine *e, const api__phase *p, ht_err *err)
 {
     struct api__whole *w = e->whole;

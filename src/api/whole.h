@@ -12,7 +12,10 @@ const char *api__whole_opts(const ht_engine *);
 /* With devices open: pick the buckets that the memory budget admits, the peak of compiling one of
  * them included. ctx: what the caller asked for, or 0. HT_ENOMEM: not even one. */
 HT_MUST_USE int api__whole_open(ht_engine *, uint32_t ctx, ht_err *);
-/* The same for a route's lane: settings before its device is opened, `prefill` when it is. One
+/* With the context chosen: what no prompt whatever could run there under the engine's settings (KV
+ * types, activations, eviction, stages of the model) is HT_EUNSUPPORTED here, and names it. */
+HT_MUST_USE int api__whole_check(ht_engine *, ht_err *);
+/* The settings of a route's lane, before its device is opened; its buckets when it is. One
  * such engine at a time. */
 HT_MUST_USE int api__whole_set(ht_engine *, const char *settings, ht_err *);
 HT_MUST_USE int api__whole_lane(ht_engine *, const api__phase *prefill, ht_err *);

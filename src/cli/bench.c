@@ -83,6 +83,7 @@ static int add_row(work *w, bool decode, int64_t n, int64_t depth, ht_err *e)
     if (depth) snprintf(r->test + k, sizeof r->test - (size_t)k, " @ d%u", r->depth);
     uint32_t need =
         r->depth + r->n + 2; /* tg: one token before the first step, one after the last  */
+    need = cli__ctx_for(w->c, need, decode ? r->depth + 1 : r->n);
     if (need > w->ctx) w->ctx = need;
     return 0;
 }

@@ -88,6 +88,10 @@ HT_MUST_USE int cli__model(cli__ctx *, bool may_default, ht_err *);
 size_t cli__first_word(const cli__ctx *);
 /* Engine parameters from the options; ctx as given, or ctx_default when none is. */
 void cli__engine_params(cli__ctx *, uint32_t ctx_default, ht_engine_params *);
+/* A context for a prompt of n tokens where the user named no context: with a prefill engine named
+ * by the user room for padding, since one that runs whole prompts at numbers of rows of its own
+ * takes up to four times as many rows as there are tokens. */
+uint32_t cli__ctx_for(const cli__ctx *, uint32_t ctx, uint32_t n_prompt);
 /* Model and engine; says what was loaded. */
 HT_MUST_USE int cli__engine_open(cli__ctx *, uint32_t ctx_default, ht_engine **, ht_err *);
 /* --print-config: what is in force, on standard output. s NULL: no sampling in this command. */

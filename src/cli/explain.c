@@ -24,6 +24,7 @@ int cli__explain(cli__ctx *c, ht_err *e)
     HT_TRY(cli__model(c, true, e));
     /* A scope names the context: a route is explained at the one that run would have. */
     if (ht_opt_on(c->o, HT_OPT_ROUTE)) ctx = 0;
+    else ctx = cli__ctx_for(c, ctx, n_prompt);
     HT_TRY(cli__engine_open(c, ctx, &engine, e));
     const int rc = explain(c, engine, n_prompt, depth, e);
     ht_engine_close(engine);

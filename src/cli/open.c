@@ -237,6 +237,14 @@ void cli__engine_params(cli__ctx *c, uint32_t ctx_default, ht_engine_params *p)
     if (!p->decode_engine) p->decode_engine = engine;
 }
 
+uint32_t cli__ctx_for(const cli__ctx *c, uint32_t ctx, uint32_t n_prompt)
+{
+    enum { PADDED = 4 };
+    const bool named = ht_opt_str(c->o, HT_OPT_PREFILL_ENGINE) != NULL;
+    if (!named || n_prompt > UINT16_MAX || PADDED * n_prompt <= ctx) return ctx;
+    return PADDED * n_prompt;
+}
+
 /* What was opened, and what is unusual about it. Facts come from the library's own description. */
 static int say_opened(cli__ctx *c, const ht_engine *engine, ht_err *e)
 {

@@ -82,6 +82,38 @@ def settings():
     check('smallest bucket' in r, 'a budget that nothing fits', r)
 
 
+def never():
+    """Settings under which it could run no prompt at all are told at opening, with what to do."""
+    ids = ['run', TALE, '--ids', '5,6,7', '-n', '2', '-c', '512', *GRAPH]
+    for more, word in ((['-ctk', 'q8_0'], '-ctk q8_0 -ctv f16'), (['-ctv', 'f16,0-1=q4_0'], '-ctv f16,0-1=q4_0')):
+        r = refusal(*ids, '--kv-force', *more)
+        check(word in r and 'use -ctk f16' in r, 'a packed cache: %s' % word, r)
+    r = refusal(*ids, '--evict', '256')
+    check('--evict' in r and '--prefill-engine graph' in r, 'eviction', r)
+
+
+def plans():
+    """explain shows the graph's own plan and the decode plan; bench times prompts there and answers on cpu."""
+    d = doc('explain', TALE, '-p', '100', *GRAPH, '--json') or {'phases': [{}, {}]}
+    p, t = d['phases']
+    check((p.get('engine'), p.get('decision'), p.get('rowsMax')) == ('graph', 'forced', 128), 'explain: bucket', p)
+    facts = p.get('facts', {})
+    check(facts.get('inferencePrecision') == 'f32' and facts.get('nodesRun', 0) > 100 and facts.get('cancelMs', 0) > 0,
+          'explain: precision, nodes and the time of a cancel', facts)
+    check([b['rows'] for b in p.get('wholePrompt', {}).get('buckets', [])] == [32, 128, 512, 2048], 'explain: buckets', p)
+    check(p.get('cover', {}).get('dispatchesPerStep') == 1 and 'plainCover' not in p, 'explain: one dispatch', p)
+    check(t.get('engine') == 'cpu' and t.get('plainCover', {}).get('n', 0) > 1, 'explain: decode', t)
+    d = doc('explain', TALE, '-p', '100', *GRAPH, '-c', '100', '--json') or {'phases': [{}]}
+    p = d['phases'][0]
+    check((p.get('engine'), p.get('reason'), p.get('insteadOf')) == ('cpu', 'BUCKET', 'graph'), 'explain: no bucket', p)
+    d = doc('bench', TALE, '-p', '20,40', '-n', '2', '-r', '1', *GRAPH, '--json') or {'rows': [], 'reference': {}}
+    check([(r['test'], r['engine']) for r in d['rows']] == [('pp20', 'graph'), ('pp40', 'graph'), ('tg2', 'cpu')],
+          'bench: prompts on graph, answers on cpu', d['rows'])
+    names = [c['name'] for c in d['reference'].get('checks', [])]
+    check(d['reference'].get('ok') and names == ['prefill: graph against ref', 'decode: cpu against ref',
+                                                 'whole prompt once more'], 'bench: checked against ref first', names)
+
+
 def budget():
     """Memory for the bucket 512 alone, the peak of compiling it included: a prompt that would be mostly padding in
     it is the reference's, one that is not runs there."""
@@ -131,6 +163,8 @@ if available():
     edges()
     other_work()
     settings()
+    never()
+    plans()
     budget()
     cold_start()
     cache()
