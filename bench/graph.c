@@ -1,122 +1,202 @@
-/* graph.c - prefill on `cpu` and on `graph` in one process, turn by turn, and a complete request of
- * 16 tokens on both: MODEL [ROWS,...] [REPETITIONS] [GRAPH SETTINGS]. Medians and spreads, tokens
- * in common, and what memory the graphs took. Random token ids: arithmetic costs the same for
- * all. */
+/* graph.c - prompts on `cpu` and on `graph` in one process, turn by turn, with a few tokens decoded
+ * behind each: MODEL ROWS,... REPETITIONS ARM,... [GRAPH SETTINGS] [TOKENS]. An arm is cpu, cpu-q8
+ * (8-bit activations) or graph. One JSON document: all samples, what the engines say of their work,
+ * tokens in common with the first arm, and what the machine's multiply-add rate was meanwhile.
+ * Random token ids: arithmetic costs the same for all. */
+#include "core/arena.h"
+#include "core/json.h"
+#include "core/measure.h"
 #include "hetero.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { MAX_REPS = 64, NEW = 16, ENGINES = 2 };
-static const char *const engine_name[ENGINES] = {"cpu", "graph"};
+enum { MAX_REPS = 64, MAX_NEW = 64, MAX_ARMS = 4, THREADS = 2 };
 
 typedef struct {
+    char name[16];
     ht_engine *engine;
     ht_session *session;
-    double ms[MAX_REPS], all_ms[MAX_REPS];
-    int32_t id[NEW];
-} side;
+    double ts[MAX_REPS], ms[MAX_REPS]; /* prompt: tokens a second; prompt and answer: ms */
+    int32_t id[MAX_NEW];
+} arm;
 
-static void fail(const char *what, const ht_err *e)
+static ht_fma_rate best_fma;
+static uint32_t n_new = 2;
+
+static void must(int rc, const char *what, const ht_err *e)
 {
-    fprintf(stderr, "%s: %s\n", what, e->msg);
+    if (!rc) return;
+    fprintf(stderr, "graph: %s: %s\n", what, e->msg);
     exit(1);
 }
 
-/* Resident bytes that are not a mapped file. */
-static double private_mb(void)
+static void measure_fma(void)
 {
-    long all = 0, resident = 0, shared = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-    if (!f) return 0;
-    if (fscanf(f, "%ld %ld %ld", &all, &resident, &shared) != 3) resident = shared = 0;
-    fclose(f);
-    return (double)(resident - shared) * (double)sysconf(_SC_PAGESIZE) / 1e6;
+    ht_err e = {0};
+    ht_fma_rate now;
+    must(ht_measure_fma(THREADS, NULL, &now, &e), "multiply-add rate", &e);
+    if (now.flops_per_s > best_fma.flops_per_s) best_fma = now;
 }
 
-static int by_size(const void *a, const void *b)
+static double number(const ht_json *o, const char *path)
 {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
+    const ht_json *v = ht_json_path(o, path);
+    return v && (v->type == HT_JINT || v->type == HT_JREAL) ? v->d : 0;
 }
 
-static void once(side *s, const int32_t *ids, size_t n, int rep)
+/* What the receipt says of the prompt: who ran it, least work of a token, the plan's facts. */
+static void write_receipt(ht_jw *w, const arm *a)
+{
+    ht_err e = {0};
+    ht_arena *arena = NULL;
+    ht_json *doc = NULL;
+    char *json = NULL;
+    must(ht_session_receipt(a->session, &json, &e), "receipt", &e);
+    must(ht_arena_new(&arena, 0, &e), "receipt", &e);
+    must(ht_json_parse(arena, json, strlen(json), 0, "receipt", &doc, &e), "receipt", &e);
+    const ht_json *p = &ht_json_get(doc, "phases")->at[0], *ran = ht_json_get(p, "executed");
+    const ht_json *parts = ht_json_get(p, "segments");
+    const ht_json *facts = parts && parts->n ? ht_json_get(&parts->at[0], "facts") : NULL;
+    const double tokens = number(p, "tokens");
+    ht_jw_kstr(w, "executed", ran ? ran->s : "?");
+    ht_jw_kreal(w, "bytesPerToken", number(p, "bytes") / tokens);
+    ht_jw_kreal(w, "flopsPerToken", number(p, "flops") / tokens);
+    ht_jw_key(w, "facts");
+    if (facts) ht_jw_json(w, facts);
+    else ht_jw_null(w);
+    ht_arena_free(arena);
+    ht_free(json);
+}
+
+static void once(arm *a, const int32_t *ids, size_t n, int rep)
 {
     ht_err e = {0};
     ht_gen_result r = {0};
     ht_sampling greedy;
     ht_sampling_init(&greedy);
     greedy.temp = 0;
-    const ht_gen_params p = {.max_new = NEW, .sampling = &greedy, .ignore_eos = 1};
-    if (ht_session_truncate(s->session, 0, &e)) fail("truncate", &e);
-    if (ht_session_generate(s->session, ids, n, &p, &r, &e)) fail("generate", &e);
+    const ht_gen_params p = {.max_new = n_new, .sampling = &greedy, .ignore_eos = 1};
+    must(ht_session_truncate(a->session, 0, &e), "truncate", &e);
+    must(ht_session_generate(a->session, ids, n, &p, &r, &e), "generate", &e);
     if (rep >= 0) {
-        s->ms[rep] = (double)r.prompt_ns / 1e6;
-        s->all_ms[rep] = (double)(r.prompt_ns + r.decode_ns) / 1e6;
+        a->ts[rep] = 1e9 * (double)n / (double)r.prompt_ns;
+        a->ms[rep] = (double)(r.prompt_ns + r.decode_ns) / 1e6;
     }
-    for (size_t i = 0; i < NEW; i++) s->id[i] = i < r.n_ids ? r.ids[i] : -1;
+    for (size_t i = 0; i < n_new; i++) a->id[i] = i < r.n_ids ? r.ids[i] : -1;
     ht_gen_result_done(&r);
 }
 
-static void compare(side s[ENGINES], size_t rows, int reps, uint32_t vocab)
+static void samples(ht_jw *w, const char *key, const double *v, int n)
 {
-    int32_t *ids = malloc(rows * sizeof *ids);
-    int same = 0;
+    ht_jw_key(w, key);
+    ht_jw_arr(w);
+    for (int i = 0; i < n; i++) ht_jw_real(w, v[i]);
+    ht_jw_end(w, ']');
+}
+
+static void compare(ht_jw *w, arm *a, int n, size_t rows, int reps, uint32_t vocab)
+{
+    int32_t *ids = ht_mem_array(rows, sizeof *ids);
     if (!ids) exit(1);
     for (size_t i = 0; i < rows; i++) ids[i] = (int32_t)((i * 7919 + 13) % (vocab - 1000));
-    const double before = private_mb();
-    for (int k = 0; k < ENGINES; k++) once(&s[k], ids, rows, -1);
-    const double took = private_mb() - before;
+    measure_fma();
+    for (int k = 0; k < n; k++) once(&a[k], ids, rows, -1);
     for (int r = 0; r < reps; r++)
-        for (int k = 0; k < ENGINES; k++) once(&s[(k + r) % ENGINES], ids, rows, r);
-    while (same < NEW && s[0].id[same] == s[1].id[same]) same++;
-    for (int k = 0; k < ENGINES; k++) {
-        qsort(s[k].ms, (size_t)reps, sizeof *s[k].ms, by_size);
-        qsort(s[k].all_ms, (size_t)reps, sizeof *s[k].all_ms, by_size);
-        printf("%5zu %-6s %8.1f t/s  prefill ms min %.1f median %.1f max %.1f  complete ms median "
-               "%.1f",
-               rows, engine_name[k], 1e3 * (double)rows / s[k].ms[reps / 2], s[k].ms[0],
-               s[k].ms[reps / 2], s[k].ms[reps - 1], s[k].all_ms[reps / 2]);
-        if (k) printf("  private MB %+.0f  tokens in common %d of %d", took, same, (int)NEW);
-        printf("\n");
+        for (int k = 0; k < n; k++) once(&a[(k + r) % n], ids, rows, r);
+    measure_fma();
+    ht_jw_obj(w);
+    ht_jw_kuint(w, "rows", rows);
+    ht_jw_key(w, "arms");
+    ht_jw_arr(w);
+    for (int k = 0; k < n; k++) {
+        uint32_t same = 0;
+        while (same < n_new && a[k].id[same] == a[0].id[same]) same++;
+        ht_jw_obj(w);
+        ht_jw_kstr(w, "arm", a[k].name);
+        write_receipt(w, &a[k]);
+        ht_jw_kuint(w, "sameTokens", same);
+        samples(w, "tokensPerS", a[k].ts, reps);
+        samples(w, "completeMs", a[k].ms, reps);
+        ht_jw_end(w, '}');
     }
-    fflush(stdout);
-    free(ids);
+    ht_jw_end(w, ']');
+    ht_jw_end(w, '}');
+    ht_mem_free(ids);
+}
+
+static int open_arms(arm a[MAX_ARMS], const char *model, const char *list, const char *settings,
+                     uint32_t ctx)
+{
+    int n = 0;
+    for (const char *p = list; *p && n < MAX_ARMS; n++) {
+        ht_err e = {0};
+        const size_t len = strcspn(p, ",");
+        (void)snprintf(a[n].name, sizeof a[n].name, "%.*s", (int)len, p);
+        const bool graph = !strcmp(a[n].name, "graph"), q8 = !strcmp(a[n].name, "cpu-q8");
+        const ht_engine_params params = {.model = model,
+                                         .prefill_engine = graph ? "graph" : "cpu",
+                                         .decode_engine = "cpu",
+                                         .act = q8 ? "q8" : NULL,
+                                         .graph = graph ? settings : NULL,
+                                         .ctx = ctx,
+                                         .threads = THREADS};
+        must(ht_engine_open(&a[n].engine, &params, &e), a[n].name, &e);
+        must(ht_session_new(&a[n].session, a[n].engine, &e), a[n].name, &e);
+        p += len + (p[len] == ',');
+    }
+    return n;
+}
+
+/* The longest of "32,128". */
+static uint32_t longest(const char *list)
+{
+    uint32_t most = 0;
+    for (const char *p = list; *p; p += *p == ',') {
+        char *end;
+        const unsigned long rows = strtoul(p, &end, 10);
+        if (end == p) return 0;
+        if (rows > most) most = (uint32_t)rows;
+        p = end;
+    }
+    return most;
 }
 
 int main(int argc, char **argv)
 {
-    ht_err e = {0};
-    side s[ENGINES] = {{0}, {0}};
-    if (argc < 2) {
-        fprintf(stderr, "usage: graph MODEL [ROWS,...] [REPETITIONS] [GRAPH SETTINGS]\n");
+    arm a[MAX_ARMS] = {0};
+    ht_buf b;
+    ht_jw w;
+    const int reps = argc > 4 ? atoi(argv[3]) : 0;
+    if (argc > 6) n_new = (uint32_t)atoi(argv[6]);
+    const uint32_t most = argc > 4 ? longest(argv[2]) : 0;
+    if (!most || reps < 1 || reps > MAX_REPS || n_new < 1 || n_new > MAX_NEW) {
+        fprintf(stderr, "usage: graph MODEL ROWS,... REPETITIONS cpu,cpu-q8,graph [GRAPH SETTINGS] "
+                        "[TOKENS]\n");
         return 2;
     }
-    int reps = argc > 3 ? atoi(argv[3]) : 6;
-    if (reps < 1 || reps > MAX_REPS) reps = 6;
-    for (int k = 0; k < ENGINES; k++) {
-        const ht_engine_params p = {.model = argv[1],
-                                    .prefill_engine = engine_name[k],
-                                    .decode_engine = "cpu",
-                                    .graph = argc > 4 ? argv[4] : "strict=1",
-                                    .ctx = 2048 + NEW,
-                                    .threads = 2};
-        if (ht_engine_open(&s[k].engine, &p, &e)) fail("open", &e);
-        if (ht_session_new(&s[k].session, s[k].engine, &e)) fail("session", &e);
-    }
-    const uint32_t vocab = ht_vocab_size(ht_engine_vocab(s[0].engine));
-    printf("%s, %d repetitions, turn by turn, private MB at start %.0f\n", argv[1], reps,
-           private_mb());
-    for (const char *p = argc > 2 ? argv[2] : "32,128,512"; *p;) {
+    const int n = open_arms(a, argv[1], argv[4], argc > 5 ? argv[5] : "strict=1", most + n_new);
+    ht_buf_init(&b, 0);
+    ht_jw_init(&w, &b, 0);
+    ht_jw_obj(&w);
+    ht_jw_kstr(&w, "version", ht_version());
+    ht_jw_kuint(&w, "threads", THREADS);
+    ht_jw_key(&w, "rows");
+    ht_jw_arr(&w);
+    for (const char *p = argv[2]; *p; p += *p == ',') {
         char *end;
         const unsigned long rows = strtoul(p, &end, 10);
-        if (rows) compare(s, rows, reps, vocab);
-        p = *end ? end + 1 : end;
+        compare(&w, a, n, rows, reps, ht_vocab_size(ht_engine_vocab(a[0].engine)));
+        p = end;
     }
-    for (int k = 0; k < ENGINES; k++) {
-        ht_session_free(s[k].session);
-        ht_engine_close(s[k].engine);
+    ht_jw_end(&w, ']');
+    ht_jw_kreal(&w, "fmaFlopsPerS", best_fma.flops_per_s);
+    ht_jw_end(&w, '}');
+    printf("%s\n", b.p);
+    ht_buf_done(&b);
+    for (int k = 0; k < n; k++) {
+        ht_session_free(a[k].session);
+        ht_engine_close(a[k].engine);
     }
     return 0;
 }

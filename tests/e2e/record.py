@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""bench/record.py on programs that only print figures: rounds are interleaved, kept and continued,
-the budget stops between rounds, bounds and complete compute are what the figures say, and a figure
+"""bench/record.py and bench/graph_record.py on programs that only print figures: rounds are interleaved, kept
+and continued, the budget stops between rounds, bounds and complete compute are what the figures say, and a figure
 above the machine's is refused."""
 import json
 import os
@@ -32,6 +32,16 @@ print(json.dumps([{'n_prompt': int(p), 'n_gen': int(g), 'n_depth': int(d), 'avg_
                    'samples_ts': [4 + fa] * int(a['-r'])}
                   for p in a['-p'].split(',') for g in a['-n'].split(',') for d in a.get('-d', '0').split(',')]))
 '''
+GRAPH = '''#!/usr/bin/env python3
+import json, sys
+model, rows, reps, arms, settings, tokens = sys.argv[1:]
+assert settings == 'strict=1,memory=16000,cache=there' and tokens == '2', sys.argv
+facts = {'inferencePrecision': 'f32', 'productsBelowF32': 0, 'compiledMs': 70, 'fromCache': True, 'cancelMs': 5}
+print(json.dumps({'version': '1', 'fmaFlopsPerS': 5000.0, 'rows': [{'rows': int(n), 'arms': [
+    {'arm': a, 'executed': %s, 'bytesPerToken': 100.0, 'flopsPerToken': 50.0, 'sameTokens': 2,
+     'facts': facts if a == 'graph' else None, 'tokensPerS': [{'cpu': 40.0, 'cpu-q8': 150.0, 'graph': 60.0}[a]] * int(reps)}
+    for a in arms.split(',')]} for n in rows.split(',')]}))
+'''
 passed, failed = 0, 0
 
 
@@ -51,12 +61,13 @@ def main():
             os.chmod(path, 0o755)
             return path
 
-        def record(hetero, *more):
-            p = subprocess.run([sys.executable, os.path.join(ROOT, 'bench', 'record.py'), '--hetero', hetero,
-                                '--llama', program('peer', PEER), '--models', tmp, '-o', out, '--types', 'f16',
-                                '--groups', 'pp64,tg8@64', '--reps', '2', *more],
-                               capture_output=True, text=True, timeout=120)
+        def start(script, *more):
+            p = subprocess.run([sys.executable, os.path.join(ROOT, 'bench', script), '--llama', program('peer', PEER),
+                                '--models', tmp, '-o', out, *more], capture_output=True, text=True, timeout=120)
             return p.returncode, p.stdout, p.stderr
+
+        def record(hetero, *more):
+            return start('record.py', '--hetero', hetero, '--types', 'f16', '--groups', 'pp64,tg8@64', '--reps', '2', *more)
 
         good = program('good', HETERO % "{'pp': 40.0, 'tg': 10.0}")
         out = os.path.join(tmp, 'out.json')
@@ -83,6 +94,16 @@ def main():
         code, text, err = record(program('bad', HETERO % "{'pp': 40.0, 'tg': 21.0}"), '--rounds', '1')
         check(code == 2 and 'impossible: f16 tg8@64 hetero f32: 105 % of the bound' in err,
               'more than the machine can do is refused: %d %s' % (code, err))
+        out = os.path.join(tmp, 'graph.json')
+        more = ['--types', 'f16,q8_0', '--groups', 'pp32,pp128', '--cache', 'there', '--rounds']
+        code, text, err = start('graph_record.py', '--graph', program('graph', GRAPH % "a.split('-')[0]"), *more, '2')
+        check(code == 0, 'prompts on cpu and graph: %d %s' % (code, err))
+        check('| f16 | pp128 | 100.0 | hetero graph | 60.00 | 60.00-60.00 | 4 | 60 % FMA | 12.00 |' in text,
+              'graph against its bound and the peer: ' + text)
+        check(text.count('| hetero cpu q8 | 150.00 |') == 2, '8-bit activations for the quantised model only: ' + text)
+        check('| q8_0 | pp32 | f32 | 0 | 70 (from the folder) | 5 | 2 of 2 |' in text, 'what the graph said: ' + text)
+        code, text, err = start('graph_record.py', '--graph', program('lies', GRAPH % "'cpu'"), *more, '3')
+        check(code == 1 and 'graph ran on cpu' in err, 'another engine in its place is refused: %d %s' % (code, err))
     print('%d passed, %d failed, 0 skipped' % (passed, failed))
     return 1 if failed else 0
 
