@@ -78,7 +78,8 @@ int ht_grammar_open(ht_grammar **out, const ht_lexicon *l, int kind, const char 
     if (kind < HT_GRAMMAR_JSON || kind > HT_GRAMMAR_GBNF)
         return HT_FAIL(e, HT_EARG, "ht_grammar_open: kind %d is not one of ht_grammar_kind", kind);
     if (len > (size_t)1 << 20)
-        return HT_FAIL(e, HT_EFULL, "a grammar or schema of %zu bytes: more than 1 MiB", len);
+        return HT_FAIL(e, HT_EUNSUPPORTED, "a grammar or schema of %zu bytes: more than 1 MiB",
+                       len);
     grammar__nfa g;
     uint32_t root = 0;
     HT_TRY(grammar__nfa_init(&g, e));

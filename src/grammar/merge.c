@@ -344,7 +344,7 @@ const ht_json *grammar__schema_flatten(grammar__schema_c *c, const ht_json *s, c
         return NULL;
     }
     if (c->depth == SCHEMA_DEPTH) {
-        grammar__schema_fail(c, HT_EFULL, *path,
+        grammar__schema_fail(c, HT_EUNSUPPORTED, *path,
                              "more than %d references and merges inside each other", SCHEMA_DEPTH);
         return NULL;
     }

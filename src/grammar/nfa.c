@@ -48,7 +48,7 @@ static bool grow(grammar__nfa *g, void **p, uint32_t n, uint32_t *cap, uint32_t 
     if (g->rc) return false;
     if (n < *cap) return true;
     if (n >= max) {
-        grammar__fail(g, HT_EFULL,
+        grammar__fail(g, HT_EUNSUPPORTED,
                       "the grammar needs more than %u %s; make the schema or grammar smaller", max,
                       what);
         return false;
@@ -221,7 +221,7 @@ static uint32_t turn(const grammar__nfa *g, unsigned pass, uint32_t i)
 
 static int too_tangled(ht_err *e)
 {
-    return HT_FAIL(e, HT_EFULL,
+    return HT_FAIL(e, HT_EUNSUPPORTED,
                    "the rules of the grammar refer to each other in chains that need more than %d "
                    "passes to check; put rules after those they use",
                    PASSES);

@@ -581,7 +581,7 @@ static uint32_t branches(grammar__schema_c *c, const ht_json *s, const char *key
         return 0;
     }
     if (list->n > 512)
-        grammar__schema_fail(c, HT_EFULL, grammar__schema_at(c, path, key),
+        grammar__schema_fail(c, HT_EUNSUPPORTED, grammar__schema_at(c, path, key),
                              "more than 512 schemas");
     for (size_t i = 0; strcmp(key, "oneOf") == 0 && i < list->n && grammar__ok(c->g); i++)
         for (size_t k = 0; k < i && grammar__ok(c->g); k++)
@@ -623,7 +623,8 @@ static uint32_t emit(grammar__schema_c *c, const ht_json *s, const char *path)
     uint32_t at = 0;
     if (!flat) return 0;
     if (++c->depth > SCHEMA_DEPTH) {
-        grammar__schema_fail(c, HT_EFULL, path, "too many references and merges inside each other");
+        grammar__schema_fail(c, HT_EUNSUPPORTED, path,
+                             "too many references and merges inside each other");
         return 0;
     }
     const bool some = ht_json_get(flat, "anyOf"), one = ht_json_get(flat, "oneOf");

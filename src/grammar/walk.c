@@ -15,7 +15,7 @@ static void *bigger(grammar__walk *w, void *p, uint32_t *cap, uint32_t n, size_t
     if (w->rc || n < *cap) return p;
     const uint32_t want = *cap ? *cap * 2 : 64;
     if (w->bytes + (size_t)(want - *cap) * size > WALK_LIMIT) {
-        fail(w, HT_EFULL,
+        fail(w, HT_EUNSUPPORTED,
              "the grammar has too many ways to go on (more than 128 MiB of states); make it less "
              "ambiguous");
         return p;
@@ -219,7 +219,7 @@ static void expand(grammar__walk *w, uint32_t id)
     case G_SET:
         if (w->n_found < WALK_STACKS) w->found[w->n_found++] = id;
         else
-            fail(w, HT_EFULL,
+            fail(w, HT_EUNSUPPORTED,
                  "the grammar can go on in more than 1024 ways; make it less ambiguous");
         break;
     case G_SPLIT:
@@ -259,7 +259,7 @@ static void spend(grammar__walk *w, uint64_t steps)
         return;
     }
     w->steps = 0;
-    fail(w, HT_EFULL,
+    fail(w, HT_EUNSUPPORTED,
          "the grammar takes too long to walk (20 million steps for one token); make it less "
          "ambiguous");
 }

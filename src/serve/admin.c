@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void begin(ht_buf *b, ht_jw *w)
 {
@@ -108,7 +109,7 @@ static double resident(void)
     if (!f) return 0;
     if (fscanf(f, "%*u %lf", &pages) != 1) pages = 0;
     fclose(f);
-    return pages * 4096;
+    return pages * (double)sysconf(_SC_PAGESIZE);
 }
 
 void serve__metrics_page(serve__server *s, serve__conn *c)

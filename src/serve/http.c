@@ -183,13 +183,7 @@ static enum MHD_Result count_length(void *cls, enum MHD_ValueKind kind, const ch
 
 static void refuse(serve__conn *c, unsigned status, const char *code, const char *message)
 {
-    ht_buf b;
-    ht_buf_init(&b, 0);
-    ht_buf_fmt(&b,
-               "{\"error\":{\"message\":\"%s\",\"type\":\"invalid_request_error\",\"param\":null,"
-               "\"code\":\"%s\"}}",
-               message, code);
-    serve__conn_answer(c, status, "application/json", &b);
+    c->h->p.refuse(c->h->p.user, c, status, code, message);
 }
 
 /* What no route has to know about: lengths. libmicrohttpd has room for a longer head than may be
@@ -209,14 +203,14 @@ static void check_head(serve__conn *c)
     (void)MHD_get_connection_values(c->mc, MHD_HEADER_KIND, count_length, seen);
     const char *len = serve__conn_header(c, "Content-Length");
     if (seen[0] > 1 || (seen[0] && seen[1])) {
-        refuse(c, 400, "bad_request", "more than one length of the body is given");
+        refuse(c, 400, "invalid_header", "more than one length of the body is given");
         return;
     }
     if (!len) return;
     unsigned long long n = 0;
     char end;
     if (len[0] < '0' || len[0] > '9' || sscanf(len, "%llu%c", &n, &end) != 1) {
-        refuse(c, 400, "bad_request", "Content-Length is not a number");
+        refuse(c, 400, "invalid_header", "Content-Length is not a number");
     } else if (n > c->h->p.max_body) {
         (void)snprintf(text, sizeof text, "a body of %llu bytes is larger than the %zu allowed", n,
                        c->h->p.max_body);
@@ -266,8 +260,8 @@ static enum MHD_Result upload(serve__conn *c, const char *data, size_t *n)
     const size_t max = c->h->p.max_body;
     if (c->too_big || c->body.n + *n > max) {
         c->too_big = true;
-        c->out_at += *n; /* not used yet: counts what is thrown away */
-        if (c->out_at > 2 * max + (1 << 20)) return MHD_NO;
+        c->thrown += *n;
+        if (c->thrown > 2 * max + (1 << 20)) return MHD_NO;
     } else {
         ht_buf_add(&c->body, data, *n);
     }
@@ -285,7 +279,6 @@ static enum MHD_Result advance(serve__conn *c)
         list(c);
         pthread_mutex_unlock(&c->mu);
         sock_state(c->h, c->sock, SOCK_ANSWER);
-        c->out_at = 0;
         if (c->too_big) refuse(c, 413, "body_too_large", "the body is larger than allowed");
         else if (c->body.bad) refuse(c, 503, "out_of_memory", "no memory for the request's body");
         else c->h->p.body(c->h->p.user, c);
@@ -357,8 +350,12 @@ static void on_socket(void *cls, struct MHD_Connection *mc, void **ctx,
     http_sock *s = ht_mem_alloc(sizeof *s);
     const union MHD_ConnectionInfo *fd =
         MHD_get_connection_info(mc, MHD_CONNECTION_INFO_CONNECTION_FD);
+    *ctx = NULL;
+    if (!s || !fd) {
+        ht_mem_free(s);
+        return;
+    }
     *ctx = s;
-    if (!s || !fd) return;
     s->fd = fd->connect_fd;
     s->since_ns = ht_now_ns();
     pthread_mutex_lock(&h->mu);
@@ -479,13 +476,13 @@ static int listen_unix(serve__http *h, ht_err *err)
     if (!stat(h->p.host, &st) && S_ISSOCK(st.st_mode)) (void)unlink(h->p.host);
     close(h->listen_fd);
     h->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (bind(h->listen_fd, (struct sockaddr *)(void *)&a, sizeof a) ||
+    /* Its owner's only, before anybody can connect: that takes listen(2). */
+    if (bind(h->listen_fd, (struct sockaddr *)(void *)&a, sizeof a) || chmod(h->p.host, 0600) ||
         listen(h->listen_fd, BACKLOG))
         return HT_FAIL(err, HT_EIO, "cannot listen on %.100s: %s", h->p.host, strerror(errno));
     h->unix_path = ht_mem_alloc(n + 1);
     if (!h->unix_path) return HT_FAIL(err, HT_ENOMEM, "no memory for a path");
     memcpy(h->unix_path, h->p.host, n + 1);
-    (void)chmod(h->unix_path, 0600);
     return 0;
 }
 
@@ -597,7 +594,7 @@ static void wake_all(serve__http *h)
         }
         pthread_mutex_unlock(&h->mu);
         if (!c) return;
-        refuse(c, 503, "shutting_down", "the server is stopping");
+        refuse(c, 503, "draining", "the server is stopping");
         serve__conn_end(c, true);
         serve__conn_release(c);
     }

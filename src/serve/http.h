@@ -23,6 +23,9 @@ typedef struct {
     void (*head)(void *user, serve__conn *);
     /* With the body: answers now, or keeps the connection (serve__conn_keep) and answers later. */
     void (*body)(void *user, serve__conn *);
+    /* Answers a request that is refused here (lengths, memory, the end), in its protocol's form. */
+    void (*refuse)(void *user, serve__conn *, unsigned status, const char *code,
+                   const char *message);
     void *user;
 } serve__http_params;
 HT_MUST_USE int serve__http_open(serve__http **, const serve__http_params *, ht_err *);

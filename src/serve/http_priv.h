@@ -48,6 +48,7 @@ struct serve__conn {
     bool suspended, gone, headers_only;
     ht_buf body;
     bool too_big;
+    size_t thrown;           /* bytes of a body that is too large */
     char method[16], peer[64];
     char *path;
     /* the answer */

@@ -381,7 +381,9 @@ void serve__job_end(serve__job *j)
     if (ht_gen_take(j->gen, &j->res, &err)) {
         serve__fail f;
         (void)serve__bad_err(&f, NULL, &err);
-        if (err.code == HT_EARG || err.code == HT_EFORMAT || err.code == HT_EUNSUPPORTED)
+        /* Everything else was checked before, but not all that a grammar can get into. */
+        const bool grammar = r->grammar && err.code == HT_EUNSUPPORTED;
+        if (!grammar && f.status == 400)
             f.status = 500, f.code = "internal_error"; /* the request was checked before */
         serve__req_fail(r, &f);
         return;

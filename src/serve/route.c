@@ -4,9 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { GET = 1, POST = 2, OPEN = 4, LOADED = 8, REST = 16, OLLAMA = 32, CLAUDE = 64 };
-/* OPEN: without a key. LOADED: only once the model is. REST: a name follows the path. OLLAMA,
- * CLAUDE: errors in that protocol's form. */
+enum { GET = 1, POST = 2, OPEN = 4, LOADED = 8, REST = 16 };
+/* OPEN: without a key. LOADED: only once the model is. REST: a name follows the path. */
 static const struct {
     const char *path;
     unsigned flags;
@@ -15,18 +14,18 @@ static const struct {
     {"/v1/chat/completions", POST | LOADED, serve__chat_completions},
     {"/v1/completions", POST | LOADED, serve__completions},
     {"/v1/responses", POST | LOADED, serve__responses},
-    {"/v1/messages", POST | LOADED | CLAUDE, serve__messages},
-    {"/v1/messages/count_tokens", POST | LOADED | CLAUDE, serve__count_tokens},
+    {"/v1/messages", POST | LOADED, serve__messages},
+    {"/v1/messages/count_tokens", POST | LOADED, serve__count_tokens},
     {"/v1/embeddings", POST | LOADED, serve__embeddings},
     {"/v1/models", GET | LOADED, serve__models},
     {"/v1/models/", GET | LOADED | REST, serve__model},
-    {"/api/chat", POST | LOADED | OLLAMA, serve__ollama_chat},
-    {"/api/generate", POST | LOADED | OLLAMA, serve__ollama_generate},
-    {"/api/tags", GET | LOADED | OLLAMA, serve__ollama_tags},
-    {"/api/show", POST | LOADED | OLLAMA, serve__ollama_show},
-    {"/api/ps", GET | LOADED | OLLAMA, serve__ollama_ps},
-    {"/api/version", GET | OLLAMA, serve__ollama_version},
-    {"/api/embed", POST | LOADED | OLLAMA, serve__ollama_embed},
+    {"/api/chat", POST | LOADED, serve__ollama_chat},
+    {"/api/generate", POST | LOADED, serve__ollama_generate},
+    {"/api/tags", GET | LOADED, serve__ollama_tags},
+    {"/api/show", POST | LOADED, serve__ollama_show},
+    {"/api/ps", GET | LOADED, serve__ollama_ps},
+    {"/api/version", GET, serve__ollama_version},
+    {"/api/embed", POST | LOADED, serve__ollama_embed},
     {"/", GET | OPEN, serve__page},
     {"/health", GET | OPEN, serve__health},
     {"/metrics", GET, serve__metrics_page},
@@ -62,11 +61,12 @@ void serve__list_routes(ht_jw *w)
     ht_jw_end(w, ']');
 }
 
+/* Whose errors a client of this path reads; the route need not exist. */
 static const serve__proto *proto_of(const char *path)
 {
-    const int i = find(path);
-    if (i >= 0 && (routes[i].flags & OLLAMA)) return &serve__proto_ollama_chat;
-    if (i >= 0 && (routes[i].flags & CLAUDE)) return &serve__proto_messages;
+    static const char claude[] = "/v1/messages";
+    const size_t n = sizeof claude - 1;
+    if (!strncmp(path, claude, n) && (!path[n] || path[n] == '/')) return &serve__proto_messages;
     return strncmp(path, "/api/", 5) ? &serve__proto_chat : &serve__proto_ollama_chat;
 }
 
@@ -231,6 +231,15 @@ void serve__on_head(void *user, serve__conn *c)
         serve__conn_add_header(c, "Allow", routes[i].flags & GET ? "GET, HEAD" : "POST");
     }
     serve__answer_fail(s, c, proto_of(serve__conn_path(c)), &f);
+}
+
+void serve__on_refuse(void *user, serve__conn *c, unsigned status, const char *code,
+                      const char *message)
+{
+    serve__fail f;
+    (void)serve__bad(&f, status, code, NULL, "%s", message);
+    f.retry_s = status == 503 ? 1 : 0;
+    serve__answer_fail(user, c, proto_of(serve__conn_path(c)), &f);
 }
 
 void serve__on_body(void *user, serve__conn *c)

@@ -306,6 +306,7 @@ static int run(serve__server *s, int signal_fd, ht_err *err)
                                   .ping_s = PING_S,
                                   .head = serve__on_head,
                                   .body = serve__on_body,
+                                  .refuse = serve__on_refuse,
                                   .user = s};
     pthread_t engine;
     HT_TRY(serve__http_open(&s->http, &p, err));

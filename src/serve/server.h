@@ -303,4 +303,6 @@ serve__handler serve__chat_completions, serve__completions, serve__responses, se
     serve__page;
 /* route.c: the HTTP callbacks. */
 void serve__on_head(void *server, serve__conn *), serve__on_body(void *server, serve__conn *);
+void serve__on_refuse(void *server, serve__conn *, unsigned status, const char *code,
+                      const char *message);
 #endif

@@ -412,6 +412,9 @@ def c28_remote_crash(s):
         check(st == 400 and isinstance(r, dict), 'c28 %s=%r' % (key, bad), (st, r))
     g = 'root ::= ' + '(' * 20000 + '"a"' + ')' * 20000
     check(s.ask('/v1/chat/completions', chat(grammar=g))[0] == 400, 'c28 nested grammar')
+    many = {'type': 'json_schema', 'json_schema': {'name': 'x', 'schema': {'enum': ['%05d' % i for i in range(20000)]}}}
+    st, _, r = s.ask('/v1/chat/completions', chat(response_format=many))
+    check(st == 400 and r['error']['code'] == 'unsupported_value' and 'ways' in r['error']['message'], 'c28 ambiguous', (st, r))
     big = json.dumps(chat('x' * (40 << 20))).encode()
     try:
         st = s.ask('/v1/chat/completions', big)[0]
@@ -642,6 +645,32 @@ def http_rules(s):
     c.close()
 
 
+def error_forms(s):
+    """What HTTP, lengths and the table of routes refuse has the form of the protocol whose path was asked for."""
+    forms = {
+        '/v1/messages': lambda r: (r['type'], r['error']['code'], r['error']['type'] != 'not_found_error' or r['error']['code'] == 'not_found'),
+        '/api/chat': lambda r: ('error', r['code'], isinstance(r['error'], str)),
+        '/v1/completions': lambda r: ('error', r['error']['code'], 'param' in r['error'] and 'type' not in r),
+    }
+    for path, read in forms.items():
+        for raw, status, code in (
+                ('GET %s HTTP/1.1', 405, 'method_not_allowed'), ('POST %s/nothing HTTP/1.1', 404, 'not_found'),
+                ('POST %s HTTP/1.1\r\nContent-Type: image/png', 415, 'unsupported_media_type'),
+                ('POST %s HTTP/1.1\r\nX: ' + 'y' * 40000, 431, 'head_too_large'),
+                ('POST %s HTTP/1.1\r\nContent-Length: 99999999999', 413, 'body_too_large'),
+                ('POST %s HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4', 400, 'invalid_header'),
+                ('POST %s HTTP/1.1\r\nOrigin: http://evil.example', 403, 'origin_refused')):
+            head = '%s\r\nHost: x\r\nConnection: close\r\n%s\r\n' % (raw % path, '' if 'Length' in raw else 'Content-Length: 0\r\n')
+            got = s.raw(head.encode(), timeout=10).split(b'\r\n\r\n', 1)
+            check(got[0].startswith(b'HTTP/1.1 %d' % status) and len(got) == 2 and read(json.loads(got[1])) == ('error', code, True),
+                  'form of %d on %s' % (status, path), got)
+    with Server('--api-key', 'k') as k:
+        for path, read in forms.items():
+            st, _, r = k.ask(path, {})
+            check(st == 401 and read(r) == ('error', 'invalid_api_key', True), 'form of 401 on ' + path, (st, r))
+    check(s.metrics()['errors_total{class="4xx"}'] > 20, 'they are counted')
+
+
 def pool_below_slots():
     """--kv-positions bounds what answers hold together, whatever memory the kept prompts have beside it."""
     r = run('serve', TALE, '-c', '512', '--kv-positions', '64', '--port', '0')
@@ -777,7 +806,7 @@ def main():
                      c16_cross_session_contamination, c19_silent_fallback_of_an_operation, c20_wrong_device, c21_threads,
                      c22_idle_cpu, c23_numa, c25_which_build, c26_speculation, c28_remote_crash,
                      c30_model_names, openai_streams, openai_completions, openai_responses, anthropic_messages,
-                     ollama_routes, tools_around, http_rules):
+                     ollama_routes, tools_around, http_rules, error_forms):
             try:
                 test(s)
             except Exception as e:  # noqa: BLE001 - one test that breaks must not hide the others
