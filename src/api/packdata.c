@@ -129,7 +129,7 @@ static int progress(api__packjob *j, uint64_t bytes, ht_err *err)
 {
     j->done += bytes;
     if (j->p->progress && j->p->progress(j->p->user, "packed bytes", j->done, j->total))
-        return HT_FAIL(err, HT_ECANCELLED, "packing stopped by the caller");
+        return HT_FAIL(err, HT_ECANCELLED, "packing was cancelled");
     return 0;
 }
 

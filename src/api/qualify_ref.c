@@ -76,7 +76,7 @@ static int run_all(ht_engine *e, qual *q, uint32_t chunk, bool greedy, float *ou
         if (!rc && q->progress &&
             q->progress(q->user, "checking against ref, tokens", q->done,
                         (uint64_t)Q_PASSES * (q->n_prompt + Q_DECODE)))
-            rc = HT_FAIL(err, HT_ECANCELLED, "reference qualification was stopped after %llu rows",
+            rc = HT_FAIL(err, HT_ECANCELLED, "reference check cancelled after %llu rows",
                          (unsigned long long)q->done);
     }
     api__session_drop(s);

@@ -238,7 +238,7 @@ static int eval_deliver(eval_job *j, const float *logits, uint32_t k, uint32_t n
     for (uint32_t r = 0; r < k; r++) {
         uint32_t index = wanted(j, j->next++);
         if (j->fn(j->user, index, logits + (size_t)r * n_vocab, n_vocab))
-            return HT_FAIL(err, HT_ECANCELLED, "stopped by the caller at token %u", index);
+            return HT_FAIL(err, HT_ECANCELLED, "cancelled at token %u", index);
     }
     return 0;
 }

@@ -75,7 +75,8 @@ HT_MUST_USE int cli__read_array(const char *path, const char *what, char **out, 
 void cli__watch(ht_session *s);
 bool cli__interrupted(void);
 /* Around work that nothing can stop and that has nothing to clean up, such as reading standard
- * input to its end: a Ctrl-C in between ends the program at once. false: there was one before. */
+ * input to its end or loading a model: a Ctrl-C in between ends the program at once. false: there
+ * was one before. */
 bool cli__wait_begin(void);
 void cli__wait_end(void);
 void cli__interrupt_clear(void);

@@ -276,7 +276,10 @@ int cli__engine_open(cli__ctx *c, uint32_t ctx_default, ht_engine **out, ht_err 
     ht_engine_params p;
     cli__engine_params(c, ctx_default, &p);
     if (c->is_default_model) cli__say(c, CLI_INFO, "model: %s (the default)", c->model);
-    int rc = ht_engine_open(out, &p, e);
+    /* Packing weights cannot be stopped, and there is nothing yet that an exit would lose. */
+    int rc = cli__wait_begin() ? ht_engine_open(out, &p, e)
+                               : HT_FAIL(e, HT_ECANCELLED, "cancelled before the model was loaded");
+    cli__wait_end();
     cli__progress_end(c);
     if (rc) return rc;
     rc = say_opened(c, *out, e);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* A line of the server's log: "12:00:01 text". */
 static void log_line(void *user, int level, const char *line)
@@ -22,6 +23,13 @@ static void log_line(void *user, int level, const char *line)
     char at[16] = "";
     if (gmtime_r(&now, &t)) (void)strftime(at, sizeof at, "%H:%M:%S", &t);
     cli__say(user, as[level], "%s %s", at, line);
+}
+
+/* exit(3) would run handlers under the thread that loads. */
+static void leave(void *user)
+{
+    (void)user;
+    _exit(CLI_OK);
 }
 
 static void network(const ht_opts *o, ht_serve_params *p)
@@ -101,6 +109,7 @@ int cli__serve(cli__ctx *c, ht_err *e)
     p.engine.kv_positions = (uint64_t)ht_opt_int(c->o, HT_OPT_KV_POSITIONS);
     p.kwargs = ht_opt_str(c->o, HT_OPT_KWARGS);
     p.log = log_line;
+    p.abandon = leave;
     p.user = c;
     network(c->o, &p);
     schedule(c->o, &p);

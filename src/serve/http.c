@@ -573,7 +573,7 @@ int serve__http_open(serve__http **out, const serve__http_params *p, ht_err *err
     return rc;
 }
 
-static void http_quiesce(serve__http *h)
+void serve__http_quiesce(serve__http *h)
 {
     if (h->quiet || !h->daemon) return;
     h->quiet = true;
@@ -604,7 +604,7 @@ void serve__http_close(serve__http *h)
 {
     if (!h) return;
     if (h->daemon) {
-        http_quiesce(h);
+        serve__http_quiesce(h);
         wake_all(h);
         MHD_stop_daemon(h->daemon);
     }

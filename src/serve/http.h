@@ -29,6 +29,8 @@ typedef struct {
     void *user;
 } serve__http_params;
 HT_MUST_USE int serve__http_open(serve__http **, const serve__http_params *, ht_err *);
+/* No new connections; a Unix socket's file is gone. */
+void serve__http_quiesce(serve__http *);
 /* Closes everything. Answers that are still owed get 503. */
 void serve__http_close(serve__http *);
 uint16_t serve__http_port(const serve__http *);   /* 0: a Unix socket */

@@ -45,6 +45,9 @@ typedef struct {
     uint32_t max_body_mib, max_conns, idle_s;
     const char *receipts, *receipts_key; /* folder of the receipt log, and its key; or NULL */
     bool slots_route, metrics_route;
+    /* Called when a signal comes while the model is loaded, which nothing can stop: a program ends
+     * here, nothing is lost. NULL, or it returns: the end comes when the load is over. */
+    void (*abandon)(void *user);
     void (*log)(void *user, int level, const char *line);
     void *user;
 } ht_serve_params;

@@ -214,7 +214,7 @@ void serve__loaded(serve__server *s, int rc)
 static void begin_drain(serve__server *s)
 {
     pthread_mutex_lock(&s->mu);
-    const bool again = s->phase == PHASE_DRAINING;
+    const bool again = s->phase == PHASE_DRAINING, loading = s->phase == PHASE_LOADING;
     if (again) s->stop = true;
     s->phase = PHASE_DRAINING;
     if (!again) s->drain_until_ns = ht_now_ns() + s->p.drain_s * UINT64_C(1000000000);
@@ -226,6 +226,9 @@ static void begin_drain(serve__server *s)
                      : "stopping: %u answers run, %u wait; a second signal ends them",
                running, waiting);
     notify("STOPPING=1");
+    if (!loading) return;
+    serve__http_quiesce(s->http);
+    if (s->p.abandon) s->p.abandon(s->p.user);
 }
 
 /* Until the engine thread has ended. */
@@ -315,7 +318,7 @@ static int run(serve__server *s, int signal_fd, ht_err *err)
     attend(s, signal_fd);
     pthread_join(engine, NULL);
     last_bytes(s);
-    if (s->phase != PHASE_FAILED) return 0;
+    if (s->phase != PHASE_FAILED || s->load_err.code == HT_ECANCELLED) return 0;
     if (err) *err = s->load_err;
     return s->load_err.code;
 }

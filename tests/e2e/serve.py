@@ -357,6 +357,16 @@ def c24_slow_load():
     busy = [x for x in seen if x[0] == 503]
     check(busy and all(x[1] == 'loading' and 0 <= x[2] <= 1 and x[3] == '1' for x in busy), 'c24 how far it is', seen[:5])
     check(seen[-1][0] == 200, 'c24 and then it is there', seen[-1])
+    ended = []
+    for _ in range(20):
+        with Server(wait=False) as s:
+            while s.p.poll() is None and len(os.listdir('/proc/%d/task' % s.p.pid)) < 4:
+                pass
+            s.p.send_signal(signal.SIGTERM)  # HTTP is up, the model is not
+            ended.append((s.p.wait(60), 'ready on' in s.text(), 'stopping' in s.text()))
+        if ended[-1] == (0, False, True):
+            break
+    check(ended[-1] == (0, False, True), 'c24 a signal while it loads ends it at once', ended)
     with tmp() as d:
         # A model that is there but empty: the error is told, the status is not 0.
         bad = os.path.join(d, 'x.gguf')
