@@ -228,6 +228,7 @@ T_CASE(gbnf, too_large)
     ht_grammar *g = NULL;
     char *text = ht_mem_alloc((2 << 20) + 1);
     memset(text, ' ', 2 << 20);
-    T_ERR(ht_grammar_open(&g, NULL, HT_GRAMMAR_GBNF, text, 2 << 20, &e), HT_EUNSUPPORTED, e, "1 MiB");
+    T_ERR(ht_grammar_open(&g, NULL, HT_GRAMMAR_GBNF, text, 2 << 20, &e), HT_EUNSUPPORTED, e,
+          "1 MiB");
     ht_mem_free(text);
 }
