@@ -45,8 +45,8 @@ endef
 $(foreach f,$(FUZZERS),$(eval $(call fuzz_rule,$f)))
 
 # ---- the verifier with numbered checks: each is switched off in turn by tests/e2e/evid_switch.py --------
-SWITCH_SRC := $(addprefix src/evid/,bundle_quality.c bundle_raw.c bundle_read.c bundle_samples.c compare.c compare_read.c \
-                dsse.c journal.c manifest.c policy.c quality.c schema.c scope.c stat.c trust.c verdict.c verify.c) src/core/json.c
+SWITCH_SRC := $(addprefix src/evid/,amend.c bundle_quality.c bundle_raw.c bundle_read.c bundle_samples.c compare.c compare_read.c \
+                dsse.c journal.c manifest.c policy.c quality.c sched.c sched_read.c schema.c scope.c stat.c trust.c verdict.c verify.c) src/core/json.c
 SWITCH_OBJS := $(patsubst %.c,$(B)/switch/%.o,$(notdir $(SWITCH_SRC)))
 $(B)/switch/checks.json: tests/switch/instrument.py $(SWITCH_SRC)
 	$(call say,GEN)

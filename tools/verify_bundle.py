@@ -1502,6 +1502,8 @@ class Amendment:
         need(self.policy['validity']['canaryOnStale'], 'NOT_AMENDABLE: the policy has no canary')
         need([c['scopeSha256'] for c in p['cells']] == [c.c['sha'] for c in self.cells], 'RECOMPUTED: cells')
         need(len(p['guards']) == 8 and all(len(c['pairs']) == 4 for c in p['cells']), 'AMENDMENT: pairs')
+        need(all(len(x[k]) <= 65536 for c in p['cells'] for x in c['pairs'] for k in ('cand', 'ref')),
+             'AMENDMENT: too many tokens for one prompt')
         changed = self.changed()
         life = min(unix(p['measuredUtc']) + 30 * 86400,
                    unix(b.design['startedUtc']) + self.policy['validity']['maxAgeDays'] * 86400)

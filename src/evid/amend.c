@@ -176,22 +176,32 @@ static int cell_holds(const ht_verified *v, size_t i, const ht_canary_cell *c, b
     return 0;
 }
 
-static int judge(const ht_verified *v, const ht_canary *c, uint8_t *result, ht_err *e)
+/* May the canary be judged at all: no guard red, none missing that the policy requires, and every
+ * reference answered, for a failed one proves nothing. */
+static int environment_holds(const ht_verified *v, const ht_canary *c, bool *holds, ht_err *e)
 {
     const ht_policy *y = &v->evidence.policy;
     ht_guard_state state;
-    size_t k = 0;
-    *result = HT_CANARY_NOT_ADMISSIBLE;
+    *holds = true;
     for (size_t i = 0; i < c->guards->n; i++) {
         HT_TRY(ht_guards_read(&c->guards->at[i], y, v->evidence.design.cpus, &state, e));
-        if (state.red || (state.unknown & y->required)) return 0;
+        if (state.red || (state.unknown & y->required)) *holds = false;
     }
     for (size_t i = 0; i < c->n_cells; i++)
-        for (int p = 0; p < HT_CANARY_PAIRS; p++)
-            if (c->cell[i].pair[p].ref_ns == 0) return 0; /* a failed reference proves nothing */
-    bool good = tokens_agree(v, c);
+        for (int k = 0; k < HT_CANARY_PAIRS; k++)
+            if (c->cell[i].pair[k].ref_ns == 0) *holds = false;
+    return 0;
+}
+
+static int judge(const ht_verified *v, const ht_canary *c, uint8_t *result, ht_err *e)
+{
+    bool good = true, holds;
+    size_t k = 0;
+    HT_TRY(environment_holds(v, c, &holds, e));
+    *result = HT_CANARY_NOT_ADMISSIBLE;
+    if (!holds) return 0;
+    if (!tokens_agree(v, c)) good = false;
     for (size_t i = 0; i < v->evidence.design.n_cells; i++) {
-        bool holds;
         if (v->analysis.cell[i].cls != HT_QUALIFIED) continue;
         HT_TRY(cell_holds(v, i, &c->cell[k++], &holds, e));
         good = good && holds;

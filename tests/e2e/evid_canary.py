@@ -1,58 +1,30 @@
 """Amendments: the paper of a canary, whole and wrong in every way, before both verifiers and before a store. The
 bundle is synthetic; a canary on the machine itself is a part of evid_route.py."""
-import copy
 import json
 import os
 import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
-from bundle import Key, MACHINE, Maker, NONE, POLICY, V, envelope, trust_root
+import amendment
+from bundle import Key, Maker, POLICY, V
 from e2e import check, end, err, run, tmp
 
 HOLD = tmp()
 TOP = HOLD.name
 BENCH, P1, P2, INDEX, STRANGER = (Key(i) for i in range(1, 6))
 NOW = int(time.time())
-STATE = {'microcode': {'v': '0x2'}}
-IDS = [5, 6, 7, 8]
 
 
-def at(unix):
-    return time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(unix))
-
-
-def guards(**red):
-    return [{**dict.fromkeys(V.GUARDS, NONE), 'acOnline': True, 'stealPpm': 0, **red} for _ in range(8)]
-
-
-def paper(bundle, stale=None, ratio=1.1, cand=IDS, pairs=4, key=BENCH, predicate=None, **more):
-    """A signed amendment of a sealed Maker, as a holder of `key` writes it. predicate: an edit before signing."""
-    cells = [{'pairs': [{'cand': cand, 'candNs': int(10**8 / ratio) if ratio else 0, 'ref': IDS, 'refNs': 10**8}
-                        for _ in range(pairs)], 'scopeSha256': V.sha(V.canon(c['scope']))} for c in bundle.cells]
-    stale = STATE if stale is None else stale
-    started = V.unix('2026-11-29T12:00:00Z')
-    measured = more.pop('measured', NOW)
-    p = {'bundleId': V.sha(bundle.files['inputs.manifest.json']), 'cells': cells,
-         'changed': sorted(k for k in {**stale, **MACHINE['stale']} if stale.get(k) != MACHINE['stale'].get(k)),
-         'costmapSha256': V.sha(bundle.files['costmap.json']),
-         'expiresUtc': at(min(measured + 30 * 86400, started + 90 * 86400)), 'guards': guards(),
-         'machine': dict(MACHINE, stale=stale), 'measuredUtc': at(measured),
-         'policySha256': V.sha(bundle.files['policy.json']), 'result': 'PASSED', 'schema': 'hetero/amendment/1',
-         'stateSha256': V.sha(V.canon(stale)), **more}
-    if predicate:
-        p = copy.deepcopy(p)
-        predicate(p)
-    body = V.canon({'_type': V.INTOTO, 'predicate': p, 'predicateType': 'urn:hetero:amendment:1',
-                    'subject': [{'digest': {'sha256': p['bundleId']}, 'name': 'bundle'}]})
-    return envelope(body, [key])
+def paper(bundle, key=BENCH, **knobs):
+    return amendment.paper(bundle, NOW, key, **knobs)
 
 
 class World:
     """A bundle on disk and a store in which it is promoted."""
 
-    def __init__(self, name, policy=POLICY, **knobs):
-        self.bundle = Maker(cells=('d512',), policy=policy, **knobs)
+    def __init__(self, name, bundle=None, policy=POLICY):
+        self.bundle = bundle or Maker(cells=('d512',), policy=policy)
         self.top, self.store = os.path.join(TOP, name), os.path.join(TOP, name + '-store')
         self.bundle.write(self.top, BENCH)
         self.file, policy_file = self.top + '.dsse.json', self.top + '-policy.json'
@@ -81,10 +53,10 @@ class World:
             mine = str(e)
         return r.returncode, json.loads(r.stdout)['canary'] if r.returncode == 0 else err(r), mine
 
-    def refused(self, what, says, data, mine=None):
+    def refused(self, what, says, mine, data):
         code, c, python = self.verdict(data)
         check(code != 0 and says in c, '%s: refused' % what, (code, c))
-        check((mine or says) in python, '%s: refused by Python' % what, python)
+        check(mine in python, '%s: refused by Python' % what, python)
         r = self.amend()
         check(r.returncode != 0 and says in err(r), '%s: no store takes it' % what, err(r))
 
@@ -98,32 +70,8 @@ class World:
 
 
 def damaged(w):
-    def set_(key, value):
-        return lambda p: p.update({key: value})
-    w.refused('a key without the role', 'BAD_SIGNATURE', paper(w.bundle, key=INDEX))
-    w.refused('a key of nobody', 'BAD_SIGNATURE', paper(w.bundle, key=STRANGER))
-    w.refused('expired', 'AMENDMENT_EXPIRED', paper(w.bundle, measured=NOW - 31 * 86400))
-    w.refused('a longer life', 'RECOMPUTED', paper(w.bundle, expiresUtc='2089-01-01T00:00:00Z'))
-    w.refused('of another bundle', 'it is for bundle', paper(w.bundle, bundleId='a' * 64), 'for another bundle')
-    w.refused('another cost map', 'RECOMPUTED', paper(w.bundle, costmapSha256='a' * 64))
-    w.refused('another policy', 'RECOMPUTED', paper(w.bundle, policySha256='a' * 64))
-    w.refused('another state than measured', 'RECOMPUTED', paper(w.bundle, stateSha256='a' * 64))
-    w.refused('a change that is not told', 'RECOMPUTED', paper(w.bundle, changed=['bios']))
-    w.refused('passed, it says', 'RECOMPUTED', paper(w.bundle, ratio=0.9))
-    w.refused('three pairs', 'need 4', paper(w.bundle, pairs=3), 'AMENDMENT')
-    w.refused('seven slots', 'need 1 and 8', paper(w.bundle, guards=guards()[1:]), 'AMENDMENT')
-    w.refused('no cells', 'need 1 and 8', paper(w.bundle, predicate=lambda p: p['cells'].clear()), 'RECOMPUTED')
-    w.refused('of another scope', 'RECOMPUTED',
-              paper(w.bundle, predicate=lambda p: p['cells'][0].update(scopeSha256='a' * 64)))
-    w.refused('nothing changed', 'NOTHING_CHANGED', paper(w.bundle, stale=MACHINE['stale']))
-    w.refused('another machine', 'OTHER_MACHINE', paper(
-        w.bundle, machine={**MACHINE, 'reject': {'arch': {'v': 'other'}}, 'stale': STATE}))
-    w.refused('an unreadable field', 'UNREADABLE_FIELD', paper(w.bundle, stale={'microcode': {'unreadable': 'EACCES'}}))
-    w.refused('a member too many', 'amendment', paper(w.bundle, predicate=set_('more', 1)))
-    w.refused('a guard too few', 'guard', paper(w.bundle, predicate=lambda p: p['guards'][0].pop('swapIns')))
-    whole = paper(w.bundle)
-    w.refused('one bit', '', whole[:200] + bytes([whole[200] ^ 1]) + whole[201:])
-    w.refused('cut off', '', whole[:-9])
+    for case in amendment.refusals(w.bundle, NOW, BENCH, INDEX, STRANGER):
+        w.refused(*case)
     check([t['amendments'] for t in w.routes()['routes']] == [0], 'nothing came in', w.routes())
 
 
@@ -143,10 +91,9 @@ def passes(w):
     check(w.amend().returncode == 0 and w.routes()['routes'][0]['amendments'] == 2, 'a second one', w.routes())
 
 
-def fails(name, want, **knobs):
+def fails(name, want, data):
     """Canaries that are not passed: what becomes of the route."""
     w = World(name)
-    data = paper(w.bundle, result=want, **knobs)
     check(w.verdict(data) == (0, want, want), name + ': ' + want, w.verdict(data))
     r = w.amend()
     d = w.routes()
@@ -169,30 +116,20 @@ def not_promoted():
 
 def devices():
     """A driver is part of what a device's kernels were compiled by."""
-    def gpu(design):
-        d = copy.deepcopy(design)
-        for c in d['cells']:
-            c['scope']['backend'] = 'cuda'
-        return d
-    w = World('device', edit={'design.json': gpu})
-    w.bundle.cells[0]['scope']['backend'] = 'cuda'
+    w = World('device', amendment.device())
     state = {'gpuDriver': {'v': '600'}, 'microcode': {'v': '0x1'}}
-    w.refused('a driver under a device', 'NOT_AMENDABLE', paper(w.bundle, stale=state))
+    w.refused('a driver under a device', 'NOT_AMENDABLE', 'NOT_AMENDABLE', paper(w.bundle, stale=state))
     check(w.verdict(paper(w.bundle))[1] == 'PASSED', 'microcode under a device', w.verdict(paper(w.bundle)))
-    w = World('strict', policy=dict(POLICY, validity={'canaryOnStale': False, 'maxAgeDays': 90}))
-    w.refused('a policy without canaries', 'NOT_AMENDABLE', paper(w.bundle))
+    w = World('strict', policy=amendment.strict())
+    w.refused('a policy without canaries', 'NOT_AMENDABLE', 'NOT_AMENDABLE', paper(w.bundle))
 
 
 world = World('good')
 damaged(world)
 passes(world)
-fails('slower', 'FAILED', ratio=0.95)
-fails('faster than its bundle', 'FAILED', ratio=1.5)
-fails('failed', 'FAILED', ratio=0)
-fails('other tokens', 'FAILED', cand=[5, 6, 7, 9], ratio=1.1)
-fails('on battery', 'NOT_ADMISSIBLE_ENV', guards=guards(acOnline=False))
-fails('guard unknown', 'NOT_ADMISSIBLE_ENV', guards=guards(acOnline=NONE))
-fails('no reference', 'NOT_ADMISSIBLE_ENV', predicate=lambda p: p['cells'][0]['pairs'][2].update(refNs=0))
+for case in amendment.outcomes(world.bundle, NOW, BENCH):
+    if case[1] != 'PASSED':
+        fails(*case)
 not_promoted()
 devices()
 end()

@@ -4,8 +4,8 @@
     instrument.py OUT_DIR SOURCE.c ...
 
 A check is an `if` whose body refuses (HT_FAIL with a code of refusal, fail_at, bad, a false, a word of the
-quality gate, a class or a gate result that is not good), a refusal that ends a function, and the condition
-of pass_or(). Written: OUT_DIR/<name>.c with the checks numbered, and OUT_DIR/checks.json, which says of each
+quality gate, a class, a gate or canary result that is not good), a refusal that ends a function, and the condition
+of pass_or() and gate(). Written: OUT_DIR/<name>.c with the checks numbered, and OUT_DIR/checks.json, which says of each
 index where it stands and what it reads.
 """
 import json
@@ -18,12 +18,15 @@ SKIP = {'ht_manifest_write', 'ht_journal_new', 'ht_journal_add', 'ht_journal_clo
         'ht_key_from_seed', 'ht_key_save', 'ht_key_load', 'new_key', 'sign_one', 'ht_dsse_sign', 'ht_scope_write',
         'ht_trust_write', 'fail_at', 'bad', 'fail_crypto', 'refuse', 'wrong_type', 'ht_json_u32', 'ht_json_i64',
         'ht_json_f64', 'ht_json_bool', 'ht_json_str', 'to_double', 'literal', 'next_is', 'is_allowed',
-        'evid__next_line', 'evid__design_is', 'isqrt', 'ht_quality_greedy', 'ht_quality_text', 'ht_quality_task', 'wrap'}
+        'evid__next_line', 'evid__design_is', 'isqrt', 'ht_quality_greedy', 'ht_quality_text', 'ht_quality_task', 'wrap',
+        'ht_sched_scope_write', 'gate'}
 REFUSAL = re.compile(r'HT_FAIL\(\s*[\w>.-]+,\s*(?:HT_EFORMAT|HT_EIO|HT_EGATE)\b|'
                      r'HT_FAIL\(\s*[\w>.-]+,\s*\w+ == ENOENT \?|'
                      r'\bfail_at\(|\bbad\(|\breturn false\b|\breturn -1\b|'
                      r'\breturn HT_(?:INVALID_EVIDENCE|FAIL_\w+|NOT_ADMISSIBLE_ENV|INCONCLUSIVE_\w+|TAIL_(?:FAIL|TOO_FEW))\b|'
-                     r'\bset\(r, \w+, HT_(?:FAILED|NOT_RUN|ERROR)\b')
+                     r'\breturn \(enum ht_class\)|'
+                     r'^\*?(?:good|holds|[\w>-]*_known) = false;|'
+                     r'\bset\(r, \w+, HT_(?:FAILED|NOT_RUN|ERROR)\b|\] = HT_(?:NOT_RUN|NOT_APPLICABLE);')
 WORD = re.compile(r'^return "[A-Z0-9_]+";$')
 
 
@@ -84,7 +87,7 @@ class File:
             i = self.index(name, at, self.text[at:close + 1] + ' ' + text)
             self.edits += [(at, '(ht_check(%d, !!' % i), (close + 1, '))')]
             covered.append((body, last))
-        for m in re.finditer(r'\bpass_or\(r, \w+,', self.code[start:end]):
+        for m in re.finditer(r'\b(?:pass_or\(r|gate\(x), \w+,', self.code[start:end]):
             self.gate(name, start + m.end())
         for m in re.finditer(r'\breturn (?:HT_FAIL|bad|fail_at)\(', self.code[start:end]):
             at = start + m.start() + 7

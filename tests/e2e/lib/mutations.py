@@ -8,7 +8,9 @@ import copy
 import os
 import shutil
 
+import amendment
 import comparison
+import schedule
 from bundle import Key, Maker, MACHINE, NONE, POLICY, V, envelope, trust_root, write_tree
 
 NOW = 1795900000
@@ -19,8 +21,10 @@ UNKNOWN = {'known': False, 'reason': 'WORD'}
 
 
 class Case:
-    def __init__(self, name, want, says, files, disk=None, trust=None, now=NOW):
+    """says: a part of the verifier's message, or several; paper: the bytes of an amendment of the bundle."""
+    def __init__(self, name, want, says, files, disk=None, trust=None, now=NOW, paper=None):
         self.name, self.want, self.says, self.files, self.disk, self.now = name, want, says, files, disk, now
+        self.paper_bytes = paper
         self.trust_bytes = trust or trust_root(TRUST)
 
     def write(self, t, lies):
@@ -36,6 +40,10 @@ class Case:
         lies.update(self.files)
         with open(self.trust, 'wb') as f:
             f.write(self.trust_bytes)
+        self.paper = os.path.join(t, 'amendment.json') if self.paper_bytes else None
+        if self.paper:
+            with open(self.paper, 'wb') as f:
+                f.write(self.paper_bytes)
         if self.disk:
             self.disk(self.top)
 
@@ -634,6 +642,9 @@ def verdict_cases():
 UNREACHED = {
     ('bundle_read.c', 'read_design', '(!ht_utc_parse(ht_json_get(j, "startedUtc")->s, &d->started_unix))'):
         'the schema has read this time already',
+    ('amend.c', 'ht_amendment_open', '(!ht_utc_parse(evid__str(p, "measuredUtc"), &out->measured_unix) || '
+     '!ht_utc_parse(evid__str(p, "expiresUtc"), &out->expires_unix))'): 'the schema has read these times already',
+    ('amend.c', 'old_machine', '(!f)'): 'the bundle has been read, and with it this file',
     ('trust.c', 'ht_trust_parse', '(!ht_utc_parse(ht_json_get(doc, "expiresUtc")->s, &out->expires_unix))'):
         'the schema has read this time already',
     ('bundle_samples.c', 'read_slot', '(r->v->n_samples == r->cap)'):
@@ -710,3 +721,5 @@ def cases():
         m.seal(BENCH)
         yield Case('verdict: ' + name, 'ok', says, m.files)
     yield from comparison.cases(BENCH, Case)
+    yield from schedule.cases(BENCH, Case)
+    yield from amendment.cases(NOW, BENCH, INDEX, STRANGER, Case)
