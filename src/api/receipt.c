@@ -280,6 +280,8 @@ static void write_decision(ht_jw *w, const ht_engine *e, const api__phase *p)
         (void)snprintf(bucket, sizeof bucket, "%c%u-%u", x->phase == HT_DECODE ? 'd' : 'p',
                        x->min_tokens, x->max_tokens);
         ht_jw_kstr(w, "backend", x->backend);
+        const uint32_t cancel = api__whole_cancel(e, x->backend);
+        if (cancel) ht_jw_kuint(w, "cancelMaxMs", cancel);
         ht_jw_kstr(w, "bucket", bucket);
         ht_jw_kstr(w, "scopeSha256", p->entry->scope_sha);
         ht_jw_kstr(w, "bundleId", p->entry->bundle_id);

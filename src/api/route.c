@@ -392,15 +392,17 @@ void api__route_write(ht_jw *w, const ht_session *s)
     }
 }
 
-static void explain_phase(ht_jw *w, const struct api__route *r, const ht_route_plan *plan, int p)
+static void explain_phase(ht_jw *w, const ht_engine *e, const ht_route_plan *plan, int p)
 {
     const ht_route_entry *t = plan->entry[p];
+    const char *backend = t ? t->scope.backend : e->route->base[p].unit->be->name;
     char bucket[32];
     ht_jw_obj(w);
     ht_jw_kstr(w, "phase", ht_phase_name(p));
     ht_jw_kstr(w, "decision", t ? "promoted" : "reference");
     ht_jw_kstr(w, "reason", ht_reason_name(plan->reason[p]));
-    ht_jw_kstr(w, "backend", t ? t->scope.backend : r->base[p].unit->be->name);
+    ht_jw_kstr(w, "backend", backend);
+    if (api__whole_cancel(e, backend)) ht_jw_kuint(w, "cancelMaxMs", api__whole_cancel(e, backend));
     if (t) {
         bucket_text(t, bucket);
         ht_jw_kstr(w, "bucket", bucket);
@@ -433,8 +435,9 @@ static void explain_entry(ht_jw *w, const ht_considered *k)
     ht_jw_end(w, '}');
 }
 
-static void explain_plan(ht_jw *w, const struct api__route *r, const ht_route_plan *plan)
+static void explain_plan(ht_jw *w, const ht_engine *e, const ht_route_plan *plan)
 {
+    const struct api__route *r = e->route;
     ht_jw_kuint(w, "indexVersion", r->store.index.version);
     ht_jw_kstr(w, "policy", r->store.policy.id);
     ht_jw_kstr(w, "guard", r->guard ? r->guard : "clear");
@@ -444,7 +447,7 @@ static void explain_plan(ht_jw *w, const struct api__route *r, const ht_route_pl
     ht_jw_kuint(w, "handoffNs", plan->edge_ns);
     ht_jw_key(w, "phases");
     ht_jw_arr(w);
-    for (int p = 0; p < HT_PHASES; p++) explain_phase(w, r, plan, p);
+    for (int p = 0; p < HT_PHASES; p++) explain_phase(w, e, plan, p);
     ht_jw_end(w, ']');
     ht_jw_key(w, "considered");
     ht_jw_arr(w);
@@ -498,7 +501,7 @@ static int explain(ht_engine *e, ht_arena *a, uint32_t n_prompt, uint32_t n_new,
         r->guard = ht_live_look(&r->live);
         fill(e, r, greedy, false, &q);
         HT_TRY(ht_route_choose(a, &q, r->entry, r->n, r->edge, r->n_edges, &plan, err));
-        explain_plan(w, r, &plan);
+        explain_plan(w, e, &plan);
     } else {
         explain_none(w, e);
     }

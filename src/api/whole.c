@@ -6,7 +6,8 @@
 #include <string.h>
 
 enum {
-    MOST = 8, /* buckets of an engine */
+    MOST = 8,       /* buckets of an engine */
+    CANCEL_MS = 50, /* that a cancel may take where nobody has declared more */
     PADDING_MAX = 4
 }; /* rows run for each row of a prompt whose own bucket has no memory */
 
@@ -19,6 +20,7 @@ struct api__whole {
     bool strict, cold, approximate;
     bool lane;       /* taken by routes only, not named by the user */
     uint8_t act;     /* enum ht_act */
+    uint32_t cancel; /* milliseconds that a cancel may take on a route */
     uint64_t memory; /* given budget in bytes; 0: half of what is available */
     uint64_t budget; /* the one in force */
     uint32_t rows[MOST];
@@ -47,6 +49,12 @@ static int set(struct api__whole *w, const char *key, const char *value, ht_err 
     size_t n = strlen(w->opts);
     if (!strcmp(key, "strict")) return w->strict = strcmp(value, "0") != 0, 0;
     if (!strcmp(key, "cold")) return w->cold = strcmp(value, "0") != 0, 0;
+    if (!strcmp(key, "cancel")) {
+        w->cancel = (uint32_t)strtoul(value, NULL, 10);
+        if (w->cancel >= 1 && w->cancel <= 60000) return 0;
+        return HT_FAIL(err, HT_EARG, "graph setting cancel=%.40s: need 1 to 60000 milliseconds",
+                       value);
+    }
     if (!strcmp(key, "memory")) return w->memory = (uint64_t)strtoull(value, NULL, 10) << 20, 0;
     for (uint8_t i = 0; !strcmp(key, "act") && i < 4; i++)
         if (!strcmp(value, acts[i])) return w->act = i, 0;
@@ -61,7 +69,7 @@ static int set(struct api__whole *w, const char *key, const char *value, ht_err 
     return HT_FAIL(
         err, HT_EARG,
         "graph setting \"%.40s=%.40s\" is unknown; there are device, cache, memory (MiB), "
-        "cold, strict, act, approximate, weights, ints, openvino",
+        "cancel (ms), cold, strict, act, approximate, weights, ints, openvino",
         key, value);
 }
 
@@ -97,6 +105,7 @@ int api__whole_read(ht_engine *e, const char *settings, ht_err *err)
     e->whole = w;
     w->e = e;
     w->act = HT_ACT_F32;
+    w->cancel = CANCEL_MS;
     return read_settings(w, settings ? settings : "", err);
 }
 
@@ -109,6 +118,7 @@ int api__whole_set(ht_engine *e, const char *settings, ht_err *err)
     w->strict = w->cold = w->approximate = false;
     w->memory = 0;
     w->act = HT_ACT_F32;
+    w->cancel = CANCEL_MS;
     return read_settings(w, settings, err);
 }
 
@@ -473,6 +483,27 @@ bool api__whole_write(ht_jw *w, const api__phase *p)
     return true;
 }
 
+/* Milliseconds that a cancel of a bucket takes by its plan's last runs; 0: not known yet. */
+static uint32_t cancel_ms(const ht_engine *e, uint32_t rows)
+{
+    uint64_t ns = 0;
+    for (const api__plan *p = e->plans; p; p = p->next) {
+        ht_run_stats st = {0};
+        if (p->unit != e->whole->unit || p->bucket.rows != rows || !p->plan) continue;
+        if (!p->be->stats(p->plan, &st) && st.cancel_ns > ns) ns = st.cancel_ns;
+    }
+    return (uint32_t)((ns + 999999) / 1000000);
+}
+
+uint32_t api__whole_cancel(const ht_engine *e, const char *backend)
+{
+    const struct api__whole *w = e->whole;
+    const size_t n = w && w->unit ? strlen(w->unit->be->name) : 0;
+    return n && !strncmp(backend, w->unit->be->name, n) && (backend[n] == ';' || !backend[n])
+               ? w->cancel
+               : 0;
+}
+
 void api__whole_info(ht_jw *j, const ht_engine *e)
 {
     const struct api__whole *w = e->whole;
@@ -484,6 +515,7 @@ void api__whole_info(ht_jw *j, const ht_engine *e)
     ht_jw_kbool(j, "coldStart", w->cold);
     ht_jw_kbool(j, "approximate", w->approximate);
     ht_jw_kuint(j, "budgetBytes", w->budget);
+    ht_jw_kuint(j, "cancelMaxMs", w->cancel);
     ht_jw_key(j, "buckets");
     ht_jw_arr(j);
     for (size_t i = 0; w && i < w->n; i++) {
@@ -492,6 +524,7 @@ void api__whole_info(ht_jw *j, const ht_engine *e)
         ht_jw_kuint(j, "planBytes", w->bytes[i]);
         ht_jw_kuint(j, "compileBytes", w->making_bytes[i]);
         ht_jw_kbool(j, "admitted", w->taken[i]);
+        if (cancel_ms(e, w->rows[i])) ht_jw_kuint(j, "cancelMs", cancel_ms(e, w->rows[i]));
         ht_jw_end(j, '}');
     }
     ht_jw_end(j, ']');

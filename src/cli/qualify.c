@@ -338,6 +338,30 @@ static int open_arms(work *w, ht_err *e)
     return 0;
 }
 
+/* A route that lets a user wait longer for a cancel than it says is not nominated: the hand-off has
+ * run the candidate's prompts, and its engine knows now how long one takes. */
+static int check_cancel(work *w, ht_err *e)
+{
+    ht_json *info = NULL;
+    char *json = NULL;
+    HT_TRY(ht_engine_info(w->cand, &json, e));
+    int rc = ht_json_parse(w->arena, json, strlen(json), 0, "engine description", &info, e);
+    ht_free(json);
+    HT_TRY(rc);
+    const ht_json *list = ht_json_path(info, "wholePrompt.buckets");
+    const double most = cli__num(info, "wholePrompt.cancelMaxMs", 0);
+    for (size_t i = 0; list && i < list->n; i++) {
+        const double ms = cli__num(&list->at[i], "cancelMs", 0);
+        if (ms > most)
+            return HT_FAIL(e, HT_EGATE,
+                           "a cancel of a prompt in %.0f rows takes up to %.0f ms there, and the "
+                           "candidate says %.0f; declare it with graph=cancel=MS in --candidate, "
+                           "so that the route says so",
+                           cli__num(&list->at[i], "rows", 0), ms, most);
+    }
+    return 0;
+}
+
 static int experiment(work *w, int *status, ht_err *e)
 {
     const ht_opts *o = w->c->o;
@@ -350,6 +374,7 @@ static int experiment(work *w, int *status, ht_err *e)
     for (; n < w->subject.n_files; n++) file[n] = w->subject.file[n];
     HT_TRY(run_quality(w, file, &n, e));
     HT_TRY(run_edge(w, file, &n, e));
+    HT_TRY(check_cancel(w, e));
     HT_TRY(cli__run_dir(parent, dir, e));
     ht_cpu_threads_get(&threads);
     const uint32_t pairs = (uint32_t)ht_opt_int(o, HT_OPT_PAIRS);

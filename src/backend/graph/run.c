@@ -275,9 +275,16 @@ int graph__tokens(ht_plan *p, const int32_t **ids, size_t *n, ht_err *e)
     return HT_FAIL(e, HT_EUNSUPPORTED, "graph does not sample; use the host's sampler");
 }
 
+/* The longest node, and how long a cancel may go unseen; 0 before a run. */
+static uint64_t cancel_us(const ht_plan *p)
+{
+    return p->facts.profiles ? (uint64_t)p->facts.longest_us + POLL_MS * 1000 : 0;
+}
+
 int graph__stats(const ht_plan *p, ht_run_stats *out)
 {
     *out = p->stats;
+    out->cancel_ns = cancel_us(p) * 1000;
     return 0;
 }
 
@@ -294,11 +301,10 @@ int graph__plan_describe(const ht_plan *p, char *json, size_t cap)
         json, cap,
         "{\"library\":\"%s\",\"executionDevices\":\"%s\",\"inferencePrecision\":\"%s\","
         "\"inferenceThreads\":\"%s\",\"dynamicQuantizationGroup\":\"%s\",\"compiledMs\":%llu,"
-        "\"fromCache\":%s,\"nodes\":%u,\"nodesRun\":%u,\"productsBelowF32\":%u,\"cancelMs\":%lld,"
+        "\"fromCache\":%s,\"nodes\":%u,\"nodesRun\":%u,\"productsBelowF32\":%u,\"cancelMs\":%llu,"
         "\"profileSha256\":\"%s\"}",
         p->dev->version, f->device, f->precision, f->threads, f->quant_group,
         (unsigned long long)(f->compile_ns / 1000000), f->cached ? "true" : "false", f->n_nodes,
-        f->n_run, f->n_low, (long long)(f->profiles ? (f->longest_us + 999) / 1000 + POLL_MS : 0),
-        f->exec_sha);
+        f->n_run, f->n_low, (unsigned long long)((cancel_us(p) + 999) / 1000), f->exec_sha);
     return n > 0 && (size_t)n < cap ? 0 : HT_EARG;
 }
