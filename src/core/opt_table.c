@@ -287,7 +287,7 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "force the prefill onto this engine"),
     [HT_OPT_GRAPH] = STR(ENGINE, 1, C_ENGINE, "--graph", "KEY=VALUE,...", NULL,
         "settings of the graph engine: cache=FOLDER of compiled graphs, memory=MiB for them, "
-        "cold=1 "
+        "cancel=MS that a cancel may take on a route (50), cold=1 "
         "(serve from the reference until compiled), strict=1 (no stand-in), device=NAME, act=KIND, "
         "approximate=1"),
     [HT_OPT_DECODE_ENGINE] = STR(ENGINE, 1, C_ENGINE, "--decode-engine", "NAME", NULL,
