@@ -42,8 +42,8 @@ uint8_t api__whole_act(const ht_engine *, int phase);  /* enum ht_act of what a 
 bool api__whole_write(ht_jw *, const api__phase *);
 /* "@AUTO approximate" behind an engine's name in a class, or "". */
 void api__whole_class(const ht_engine *, const api__phase *, char *out, size_t cap);
-/* Milliseconds that a cancel may take on a route of this backend: 50, or what --graph cancel=MS said
- * when the route was measured. 0: it is no engine of whole prompts. */
+/* Milliseconds that a cancel may take on a route of this backend: 50, or what --graph cancel=MS
+ * said when the route was measured. 0: it is no engine of whole prompts. */
 uint32_t api__whole_cancel(const ht_engine *, const char *backend);
 void api__whole_info(ht_jw *, const ht_engine *);      /* a member "wholePrompt", or nothing      */
 #endif
