@@ -5,7 +5,7 @@ Both run on the loopback with the same threads, context and slots; rounds altern
   one      1 client, streaming: time to first token, tokens per second after it
   four     4 clients at once: tokens per second of all, slowest first token
   turns    a conversation behind a long system prompt: first token of the first turn and of the later ones
-  cancel   from the client's close to the slot's end, in the answer and in the prompt
+  cancel   from the client's close to the slot's end, in the answer and in the prompt, or to the queue's
 Wall time of a busy machine says nothing: run it alone.
 """
 import argparse
@@ -99,25 +99,40 @@ def turns(p, salt, n=20):
         first, _, _ = p.stream({'messages': m, 'max_tokens': 4, 'temperature': 0, 'ignore_eos': True})
         firsts.append(first * 1e3)
         m.append({'role': 'assistant', 'content': 'Yes, it is so.'})
-    return {'cold_ms': firsts[0], 'later_ms': statistics.median(firsts[1:])}
+    return {'cold_ms': firsts[0], 'later_ms': statistics.median(firsts[1:]), 'slowest_later_ms': max(firsts[1:])}
 
 
 def cancel(p, salt):
-    """Hetero only: how long a slot stays busy after its client left."""
-    def busy():
-        return json.loads(p.get('/health')[1])['running']
+    """Hetero only: how long a slot stays busy, or a place in the queue taken, after the client left."""
+    def count(what):
+        return json.loads(p.get('/health')[1])[what]
 
-    def leave(b, after):
+    def ask(b):
         c = http.client.HTTPConnection('127.0.0.1', p.port)
         c.request('POST', '/v1/chat/completions', json.dumps(b).encode())
+        return c
+
+    def leave(b, after, what='running'):
+        c = ask(b)
+        while not count(what):
+            pass
         time.sleep(after)
-        was = busy()
+        if not count(what):
+            sys.exit('the answer was over before its client left')
         t0 = time.perf_counter()
         c.sock.close()
-        while busy():
+        while count(what):
             pass
-        return (time.perf_counter() - t0) * 1e3 if was else 0
-    return {'decode_ms': leave(body(prompt(20, salt), 900), 0.6), 'prefill_ms': leave(body(prompt(1500, salt), 4), 0.3)}
+        return (time.perf_counter() - t0) * 1e3
+    out = {'decode_ms': leave(body(prompt(20, salt), 900), 0.6), 'prefill_ms': leave(body(prompt(1500, salt), 4), 0.3)}
+    others = [ask(body(prompt(20, '%s-%d' % (salt, k)), 900)) for k in range(4)]
+    while count('running') < 4:
+        pass
+    out['queue_ms'] = leave(body(prompt(20, salt), 4), 0.1, 'waiting')
+    [c.sock.close() for c in others]
+    while count('running'):
+        pass
+    return out
 
 
 def main():
@@ -137,7 +152,7 @@ def main():
     work = {'one': one, 'four': four, 'turns': turns, 'cancel': cancel}
     rows = {}
     for name in a.only.split(','):
-        for k in range(a.rounds if name != 'turns' else 1):
+        for k in range(a.rounds):
             for p in peers if k % 2 == 0 else peers[::-1]:
                 if name == 'cancel' and p.name != 'hetero':
                     continue

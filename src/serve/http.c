@@ -170,14 +170,24 @@ void serve__conn_watch(serve__conn *c, void (*fn)(void *), void *arg)
 
 /* ---- libmicrohttpd's callbacks --------------------------------------------------------------- */
 
-static enum MHD_Result count_length(void *cls, enum MHD_ValueKind kind, const char *key,
+typedef struct {
+    unsigned lengths, codings;
+    bool
+        blank; /* in a name: "Transfer-Encoding : chunked" is a coding to some and none to others */
+    bool other; /* a coding that is not chunked: where the body ends is anybody's guess */
+} framing;
+
+static enum MHD_Result note_framing(void *cls, enum MHD_ValueKind kind, const char *key,
                                     const char *value)
 {
-    unsigned *seen = cls;
+    framing *f = cls;
     (void)kind;
-    (void)value;
-    if (!strcasecmp(key, "Content-Length")) seen[0]++;
-    if (!strcasecmp(key, "Transfer-Encoding")) seen[1]++;
+    if (strpbrk(key, " \t")) f->blank = true;
+    if (!strcasecmp(key, "Content-Length")) f->lengths++;
+    if (!strcasecmp(key, "Transfer-Encoding")) {
+        f->codings++;
+        f->other = f->other || !value || strcasecmp(value, "chunked") != 0;
+    }
     return MHD_YES;
 }
 
@@ -190,7 +200,7 @@ static void refuse(serve__conn *c, unsigned status, const char *code, const char
  * sent (HEAD_ROOM), so that one of up to that length is refused here, in JSON. */
 static void check_head(serve__conn *c)
 {
-    unsigned seen[2] = {0, 0};
+    framing f = {0};
     char text[120];
     const union MHD_ConnectionInfo *head =
         MHD_get_connection_info(c->mc, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
@@ -200,10 +210,16 @@ static void check_head(serve__conn *c)
         refuse(c, 431, "head_too_large", text);
         return;
     }
-    (void)MHD_get_connection_values(c->mc, MHD_HEADER_KIND, count_length, seen);
+    (void)MHD_get_connection_values(c->mc, MHD_HEADER_KIND, note_framing, &f);
     const char *len = serve__conn_header(c, "Content-Length");
-    if (seen[0] > 1 || (seen[0] && seen[1])) {
+    if (f.lengths + f.codings > 1) {
         refuse(c, 400, "invalid_header", "more than one length of the body is given");
+        return;
+    }
+    if (f.blank || f.other) {
+        refuse(c, 400, "invalid_header",
+               f.blank ? "a blank in the name of a header"
+                       : "the only Transfer-Encoding known here is chunked");
         return;
     }
     if (!len) return;
@@ -294,6 +310,15 @@ static enum MHD_Result advance(serve__conn *c)
     }
     pthread_mutex_unlock(&c->mu);
     return ok;
+}
+
+/* A path is a C string from here on: a NUL in it would hide the rest, so such a one stays as it was
+ * written and is not found. */
+static size_t unescape(void *cls, struct MHD_Connection *mc, char *text)
+{
+    (void)cls;
+    (void)mc;
+    return strstr(text, "%00") ? strlen(text) : MHD_http_unescape(text);
 }
 
 static enum MHD_Result on_request(void *cls, struct MHD_Connection *mc, const char *url,
@@ -546,7 +571,8 @@ static int start(serve__http *h, ht_err *err)
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->p.max_conns, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         h->p.max_head * HEAD_ROOM, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)h->p.idle_s,
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_socket, h,
-        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL,
+        MHD_OPTION_END);
     if (!h->daemon)
         return HT_FAIL(err, HT_EIO,
                        "cannot start the HTTP threads for %u connections; lower "

@@ -17,13 +17,46 @@ static uint32_t retry_after(const serve__server *s)
     return t < 1 ? 1 : t > 120 ? 120 : (uint32_t)(t + 0.5);
 }
 
-/* The watcher's word: whatever this request does anywhere ends. */
+void serve__unqueue(serve__server *s, serve__req *r)
+{
+    serve__req **at = &s->first;
+    while (*at && *at != r) at = &(*at)->next;
+    if (!*at) return;
+    *at = r->next;
+    if (s->last == &r->next) s->last = at;
+    r->next = NULL;
+    r->queued = false;
+    s->n_queued--;
+}
+
+/* Out of the queue, for the engine thread to finish. Lock held. */
+static void drop(serve__server *s, serve__req *r)
+{
+    r->failed = true;
+    serve__unqueue(s, r);
+    r->next = s->dropped;
+    s->dropped = r;
+}
+
+/* Part of a request that runs is looked after by the loop; one that is not watched yet is still in
+ * the hands of its HTTP thread. */
+static bool only_waits(const serve__req *r)
+{
+    return r->queued && r->watched && !r->next_job;
+}
+
+/* The watcher's word: whatever this request does anywhere ends. Its place in the queue is free now,
+ * not when the pass under way is over. */
 static void on_gone(void *arg)
 {
     serve__req *r = arg;
     serve__server *s = r->s;
     pthread_mutex_lock(&s->mu);
     atomic_store(&r->gone, true);
+    if (only_waits(r)) {
+        s->m.cancelled[CANCEL_QUEUE]++;
+        drop(s, r);
+    }
     for (uint32_t i = 0; i < s->n_slots; i++)
         if (s->slot[i].job && s->slot[i].job->req == r) ht_cancel(s->slot[i].session);
     pthread_cond_signal(&s->wake);
@@ -101,25 +134,12 @@ serve__req *serve__next(serve__server *s)
     return best;
 }
 
-void serve__unqueue(serve__server *s, serve__req *r)
-{
-    serve__req **at = &s->first;
-    while (*at && *at != r) at = &(*at)->next;
-    if (!*at) return;
-    *at = r->next;
-    if (s->last == &r->next) s->last = at;
-    r->next = NULL;
-    r->queued = false;
-    s->n_queued--;
-}
-
 serve__req *serve__sweep(serve__server *s, uint64_t now, uint64_t *next_ns)
 {
-    serve__req *out = NULL;
     *next_ns = UINT64_MAX;
     for (serve__req *r = s->first, *next; r; r = next) {
         next = r->next;
-        if (!r->watched || r->next_job) continue; /* part of it runs: the loop looks after it */
+        if (!only_waits(r)) continue;
         const uint64_t until = r->arrived_ns + s->p.queue_s * UINT64_C(1000000000);
         const uint64_t end = r->deadline_ns && r->deadline_ns < until ? r->deadline_ns : until;
         const bool gone = atomic_load(&r->gone);
@@ -136,10 +156,9 @@ serve__req *serve__sweep(serve__server *s, uint64_t now, uint64_t *next_ns)
                        (unsigned)((now - r->arrived_ns) / 1000000000));
             r->fail.retry_s = retry_after(s);
         }
-        r->failed = true;
-        serve__unqueue(s, r);
-        r->next = out;
-        out = r;
+        drop(s, r);
     }
+    serve__req *out = s->dropped;
+    s->dropped = NULL;
     return out;
 }

@@ -187,6 +187,7 @@ struct serve__server {
     serve__client *client; uint32_t n_clients, n_keys;
     char (*key)[160];              /* [n_keys] the secrets; client[i] belongs to key[i] */
     serve__req *first, **last; uint32_t n_queued;
+    serve__req *dropped;           /* out of the queue, not yet finished by the engine thread */
     uint64_t next_seq;
     FILE *trace;                   /* of arrivals, or NULL */
     uint64_t trace_from_ns;        /* its first */

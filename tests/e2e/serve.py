@@ -633,6 +633,18 @@ def http_rules(s):
     check(got.startswith(b'HTTP/1.1 100') and b'HTTP/1.1 200' in got, 'Expect', got[:60])
     got = s.raw(head + b'Content-Length: %d\r\nContent-Length: 3\r\n\r\n' % len(body) + body, timeout=5)
     check(got.startswith(b'HTTP/1.1 400'), 'two lengths', got[:60])
+    for odd in (b'Content-Length: 2\r\nTransfer-Encoding: chunked', b'Transfer-Encoding: chunked\r\nTransfer-Encoding: identity',
+                b'Transfer-Encoding: xchunked', b'Transfer-Encoding: identity, chunked', b'Transfer-Encoding : chunked\r\nContent-Length: 5'):
+        got = s.raw(head + odd + b'\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n', timeout=10)
+        check(got.startswith(b'HTTP/1.1 400') and b'invalid_header' in got and got.count(b'HTTP/1.1') == 1,
+              'where a body ends: %r' % odd, got)
+    for x in (b'ffffffffffffffffff\r\n', b'-5\r\nabcde\r\n0\r\n\r\n', b'0x5\r\nabcde\r\n0\r\n\r\n', b'2\r\n{}xx0\r\n\r\n'):
+        got = s.raw(head + b'Transfer-Encoding: chunked\r\n\r\n' + x, timeout=10)
+        check(got.startswith(b'HTTP/1.1 4'), 'chunk %r' % x, got[:60])
+    got = s.raw(b'GET /receipts/1%00x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n', timeout=5)
+    check(got.startswith(b'HTTP/1.1 404'), 'a NUL in a path hides nothing', got[:60])
+    got = s.raw(b'GET /health HTTP/1.1\r\nHost: x\r\n\r\n' * 50 + b'GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n')
+    check(got.count(b'HTTP/1.1 200') == 51, '51 requests at once', got.count(b'HTTP/1.1 200'))
     got = s.raw(head + b'Content-Length: 99999999999\r\n\r\n', timeout=5)
     check(got.startswith(b'HTTP/1.1 413'), 'announced too large', got[:60])
     got = s.raw(b'GET /health HTTP/1.1\r\nhOsT: x\r\nconnection: close\r\n\r\n')
