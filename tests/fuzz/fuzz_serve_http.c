@@ -48,6 +48,16 @@ static void body(void *user, serve__conn *c)
     serve__conn_answer(c, 200, "text/plain", &b);
 }
 
+static void refuse(void *user, serve__conn *c, unsigned status, const char *code,
+                   const char *message)
+{
+    ht_buf b;
+    (void)user;
+    ht_buf_init(&b, 0);
+    ht_buf_fmt(&b, "%s: %s", code, message);
+    serve__conn_answer(c, status, "text/plain", &b);
+}
+
 static void stop(void)
 {
     serve__http_close(server);
@@ -64,7 +74,8 @@ static void start(void)
                                   .idle_s = IDLE_S,
                                   .body_s = IDLE_S,
                                   .head = head,
-                                  .body = body};
+                                  .body = body,
+                                  .refuse = refuse};
     (void)snprintf(folder, sizeof folder, "/tmp/hetero-fuzz-XXXXXX");
     if (!mkdtemp(folder)) abort();
     (void)snprintf(path, sizeof path, "%s/s", folder);
