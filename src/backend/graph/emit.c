@@ -99,6 +99,12 @@ static ir_val slice(emitter *g, ir_val a, int64_t axis, uint32_t from, uint32_t 
     return graph__ir_op(&g->d, "Slice", "opset8", "", in, 5, like);
 }
 
+static ir_val input(emitter *g, int io, uint32_t layer, ir_val like)
+{
+    g->part->in[g->part->n_in++] = (graph_port){(uint8_t)io, (uint16_t)layer};
+    return graph__ir_param(&g->d, like);
+}
+
 /* RMS norm over the last dimension, as the compiler's pattern for it has it. */
 static ir_val norm(emitter *g, ir_val x, const float *w, uint32_t n, const char *name)
 {
@@ -223,6 +229,28 @@ static ir_val cache(emitter *g, ir_val v, int io, int layer)
     return type == HT_KV_F16 ? round16(g, v) : v;
 }
 
+/* A decode step (experiments only: one row behind `past` positions, whole pages of them): the new
+ * cache value [1,heads,1,hd] as an output, and all values up to it, [1,heads,past+1,hd], the old
+ * ones from an input laid over the pages. */
+static ir_val grow(emitter *g, ir_val v, int io, int layer)
+{
+    const uint32_t heads = v.d[1], hd = v.d[3], past = g->part->b.past;
+    const int type = io == GRAPH_K ? g->part->b.kv_fmt & 0xff : g->part->b.kv_fmt >> 8;
+    const bool half = type == HT_KV_F16;
+    ir_val both[2];
+    graph__ir_result(&g->d, half ? convert(g, v, IR_F16) : v);
+    g->part->out[g->part->n_out++] = (graph_port){(uint8_t)io, (uint16_t)layer};
+    ir_val old =
+        input(g, io, (uint32_t)layer,
+              graph__ir_shape(half ? IR_F16 : IR_F32, 4, past / HT_PAGE, heads, HT_PAGE, hd));
+    if (half) old = convert(g, old, IR_F32);
+    both[0] =
+        reshape(g, transpose(g, old, 1, 0, 2, 3), graph__ir_shape(IR_F32, 4, 1, heads, past, hd));
+    both[1] = half ? round16(g, v) : v;
+    return graph__ir_op(&g->d, "Concat", "opset1", "axis=\"2\"", both, 2,
+                        graph__ir_shape(IR_F32, 4, 1, heads, past + 1, hd));
+}
+
 /* One of Q, K, V up to [1,rows,heads,hd]: product, bias, norm of each head. */
 static ir_val heads_of(emitter *g, const ht_stage *st, ir_val xn, const ht_weight *w,
                        const float *bias, const float *head_norm, uint32_t heads)
@@ -253,8 +281,9 @@ static void qkv(emitter *g, const ht_stage *st)
         g->q = hadamard(g, g->q, scale_q);
         g->k = hadamard(g, g->k, scale_k);
     }
-    g->k = cache(g, g->k, GRAPH_K, st->layer);
-    g->v = cache(g, g->v, GRAPH_V, st->layer);
+    ir_val (*const keep)(emitter *, ir_val, int, int) = g->part->b.past ? grow : cache;
+    g->k = keep(g, g->k, GRAPH_K, st->layer);
+    g->v = keep(g, g->v, GRAPH_V, st->layer);
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */
@@ -319,6 +348,16 @@ static ir_val late_mask(emitter *g, bool windowed)
     return g->late[windowed];
 }
 
+/* A decode step sees everything that is held, [1,past+1]. */
+static ir_val step_mask(emitter *g)
+{
+    const uint32_t n = g->part->b.past + 1;
+    const float *p = ht_arena_array(g->d.arena, n, sizeof *p);
+    g->d.failed = g->d.failed || !p;
+    return graph__ir_const(&g->d, graph__ir_shape(IR_F32, 2, 1, n, 0, 0), p, 4 * (uint64_t)n,
+                           "all");
+}
+
 /* Soft-max attention of q [kv,group,n,hd] over k, v [kv,1,keys,hd] under mask [n,keys]. A cap on
  * scores is not in the compiler's own operator. */
 static ir_val attend(emitter *g, const ht_stage *st, ir_val q, ir_val k, ir_val v, ir_val mask)
@@ -342,13 +381,16 @@ static void attention(emitter *g, const ht_stage *st)
 {
     const uint32_t kv = g->s->n_kv_heads, group = g->s->n_heads / kv, hd = g->s->head_dim;
     const uint32_t n = g->picked ? g->W : g->M, B = g->picked ? n : attn_block(n);
+    const uint32_t keys = g->part->b.past + g->M;
     const bool windowed = (st->flags & HT_WINDOW) != 0;
     ir_val block[8], all = graph__ir_shape(IR_F32, 4, kv, group, n, hd);
     uint32_t n_blocks = 0;
     ir_val q = reshape(g, g->q, all);
-    ir_val k = reshape(g, g->k, graph__ir_shape(IR_F32, 4, kv, 1, g->M, hd));
-    ir_val v = reshape(g, g->v, graph__ir_shape(IR_F32, 4, kv, 1, g->M, hd));
-    if (g->picked) {
+    ir_val k = reshape(g, g->k, graph__ir_shape(IR_F32, 4, kv, 1, keys, hd));
+    ir_val v = reshape(g, g->v, graph__ir_shape(IR_F32, 4, kv, 1, keys, hd));
+    if (g->part->b.past) {
+        g->a = attend(g, st, q, k, v, step_mask(g));
+    } else if (g->picked) {
         g->a = attend(g, st, q, k, v, late_mask(g, windowed));
     } else {
         for (uint32_t at = 0; at < n; at += B) {
@@ -426,12 +468,6 @@ static void stage(emitter *g, const ht_stage *st)
 
 /* ---- inputs and outputs ---------------------------------------------------------------------- */
 
-static ir_val input(emitter *g, int io, uint32_t layer, ir_val like)
-{
-    g->part->in[g->part->n_in++] = (graph_port){(uint8_t)io, (uint16_t)layer};
-    return graph__ir_param(&g->d, like);
-}
-
 /* What the first stage reads and no stage of the part has written. */
 static void inputs(emitter *g)
 {
@@ -475,7 +511,7 @@ int graph__emit(graph_part *p, graph_stage_mem *mem, ht_arena *arena, ht_buf *te
     g.M = p->b.rows;
     g.W = p->b.want ? p->b.want : 1;
     p->n_in = p->n_out = 0;
-    p->in = ht_arena_array(arena, 4 + 2 * HT_ROPES, sizeof *p->in);
+    p->in = ht_arena_array(arena, 4 + 2 * HT_ROPES + 2 * (size_t)m->spec.n_layers, sizeof *p->in);
     p->out = ht_arena_array(arena, 2 * (size_t)m->spec.n_layers + 2, sizeof *p->out);
     if (!p->in || !p->out) return HT_FAIL(e, HT_ENOMEM, "graph: a model's ports: out of memory");
     graph__ir_init(&g.d, arena, mem == NULL);

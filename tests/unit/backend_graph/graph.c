@@ -422,6 +422,39 @@ T_CASE(run, cancel_before_and_between)
     close_model(&w);
 }
 
+/* One row behind 64 held positions (bench/graph_step.c): pages of every layer are read, the new row
+ * of each is given, and attention runs over 65 keys. No plan covers it: decoding is another
+ * engine's. */
+T_CASE(emit, decode_step)
+{
+    ht_err e = {0};
+    world w;
+    ht_arena *arena;
+    ht_buf text;
+    size_t read = 0, given = 0;
+    open_model(&w, tale);
+    const ht_dev dev = {.model = w.model, .threads = 1};
+    graph_part part = {.dev = &dev, .at = w.tape, .n = w.n_tape, .b = bucket(1)};
+    part.b.past = 64;
+    T_OK(ht_arena_new(&arena, 0, &e), e);
+    T_OK(graph__emit(&part, NULL, arena, &text, &e), e);
+    const size_t layers = w.model->spec.n_layers;
+    for (size_t i = 0; i < part.n_in; i++)
+        read += part.in[i].io == GRAPH_K || part.in[i].io == GRAPH_V;
+    for (size_t i = 0; i < part.n_out; i++)
+        given += part.out[i].io == GRAPH_K || part.out[i].io == GRAPH_V;
+    T_EQ_INT(read, 2 * layers);
+    T_EQ_INT(part.n_in, 2 * layers + 4); /* X, cos, sin, wanted row */
+    T_EQ_INT(given, 2 * layers);
+    T_EQ_INT(part.out[part.n_out - 1].io, GRAPH_L);
+    T_CHECK(strstr(text.p, "<dim>65</dim>") != NULL, "no 65 keys in the text");
+    T_CHECK(strstr(text.p, "<dim>64</dim>") != NULL, "no 64 held positions in the text");
+    T_EQ_INT(graph__spans[0]->covers(&dev, w.model, w.tape, w.n_tape, &part.b), 0);
+    ht_buf_done(&text);
+    ht_arena_free(arena);
+    close_model(&w);
+}
+
 /* ---- the folder of compiled models ----------------------------------------------------------- */
 
 static const char *folder;
