@@ -603,7 +603,8 @@ class Bundle(Documents):
         if s['status'] == 'ok':
             self.streams.append(s['chunksSha256'])
         return {'arm': arm, 'pair': pair, 'cell': cell['id'], 'ok': s['status'] == 'ok', 'times': times, 'last': False,
-                'nPrompt': s['nPrompt'], 'missing': missing}
+                'nPrompt': s['nPrompt'], 'missing': missing,
+                'voided': red if why == 'GUARD' else {'HARNESS'} if why == 'HARNESS' else set()}
 
     def find_raw(self, prefix, digest_, name):
         for path, digest_of in self.raw.get(prefix, []):
@@ -824,7 +825,9 @@ class Cell:
         missing = set().union(*[s['missing'] for s in b.samples if s['last']]) & set(p['guards']['required'])
         first = next((x for x in GUARDS if x in missing), None)
         put('environment', not missing and not b.unreadable, 'UNKNOWN_' + first if first else 'UNREADABLE_FIELD')
-        put('voids', b.voids * 10**6 <= p['retries']['maxVoidBlocksPpm'] * len(b.design['order']), 'VOID_RATE')
+        voided = set().union(*[s['voided'] for s in b.samples])
+        put('voids', b.voids * 10**6 <= p['retries']['maxVoidBlocksPpm'] * len(b.design['order']),
+            'VOID_' + '+'.join(x for x in GUARDS + ['HARNESS'] if x in voided))
         s = self.null_stat
         if not s or 'missing' in self.null_state or len(self.null) < p['design']['nullRun']['pairs']:
             g['nullRun'] = ('FAIL', 'REFERENCE_FAILED' if 'refFailed' in self.null_state else 'TOO_FEW')

@@ -214,6 +214,23 @@ int cli__bundle_doc(ht_arena *a, const char *dir, const char *name, ht_json **do
     return rc;
 }
 
+/* The first gate that did not pass, of a verdict's cells or of a scheduler's analysis, and its
+ * reason; NULL where all passed. */
+static const ht_json *failed_gate(const ht_json *doc)
+{
+    const ht_json *cells = ht_json_get(doc, "cells");
+    for (size_t i = 0; i < (cells ? cells->n : 1); i++) {
+        const ht_json *gates = ht_json_get(cells ? &cells->at[i] : doc, "gates");
+        for (size_t g = 0; gates && g < gates->n; g++) {
+            const char *result = cli__str(&gates->at[g], "result", "");
+            if (strcmp(result, ht_gate_result_names[HT_PASS]) != 0 &&
+                strcmp(result, ht_gate_result_names[HT_NOT_APPLICABLE]) != 0)
+                return &gates->at[g];
+        }
+    }
+    return NULL;
+}
+
 int cli__out_verdict(cli__ctx *c, ht_arena *a, const char *dir, const char *name, int *status,
                      ht_err *e)
 {
@@ -233,7 +250,13 @@ int cli__out_verdict(cli__ctx *c, ht_arena *a, const char *dir, const char *name
     ht_buf_done(&b);
     const char *cls = cli__str(doc, "class", "?");
     if (!rc && strcmp(cls, ht_class_names[HT_QUALIFIED]) != 0) {
-        cli__say(c, CLI_ERROR, "hetero qualify: not qualified: %s", cls);
+        const ht_json *g = failed_gate(doc);
+        const char *why = cli__str(g, "reason", cli__str(g, "why", "?"));
+        cli__say(c, CLI_ERROR, "hetero qualify: not qualified: %s (%s: %s)%s", cls,
+                 cli__str(g, "gate", "?"), why,
+                 strcmp(cls, ht_class_names[HT_NOT_ADMISSIBLE_ENV]) == 0
+                     ? "; what each guard sees here, and what to do: hetero doctor"
+                     : "");
         *status = CLI_GATE;
     }
     return rc;

@@ -66,6 +66,11 @@ static int report(cli__ctx *c, const ht_verified *v, const ht_amendment *m, ht_e
         for (unsigned g = 0; g < HT_GATES; g++)
             if (r->gate[g] != HT_PASS) ht_jw_str(&w, ht_gate_names[g]);
         ht_jw_end(&w, ']');
+        ht_jw_key(&w, "reasons"); /* of those, in the same order */
+        ht_jw_arr(&w);
+        for (unsigned g = 0; g < HT_GATES; g++)
+            if (r->gate[g] != HT_PASS) ht_jw_str(&w, r->why[g]);
+        ht_jw_end(&w, ']');
         ht_jw_end(&w, '}');
     }
     ht_jw_end(&w, ']');

@@ -8,6 +8,7 @@
 #include <openssl/pem.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MAX_ENVELOPE = 16 << 20, MAX_SIGS = 64 };
@@ -74,12 +75,38 @@ int ht_key_save(const ht_key *k, const char *path, ht_err *e)
     return HT_FAIL(e, HT_EIO, "key file %s could not be written", path);
 }
 
+/* Nobody is asked for a passphrase: a key that needs one is none to sign with unattended. */
+static int no_passphrase(char *out, int size, int writing, void *user)
+{
+    (void)out;
+    (void)size;
+    (void)writing;
+    (void)user;
+    return -1;
+}
+
 int ht_key_load(ht_key **out, const char *path, ht_err *e)
 {
+    struct stat st;
     FILE *f = fopen(path, "re");
     if (!f) return HT_FAIL(e, HT_EIO, "key file %s: %s", path, strerror(errno));
-    EVP_PKEY *pkey = PEM_read_PrivateKey(f, NULL, NULL, NULL);
+    if (fstat(fileno(f), &st) != 0 || (S_ISREG(st.st_mode) && st.st_mode & 077)) {
+        fclose(f);
+        return HT_FAIL(e, HT_EGATE,
+                       "key file %s: mode %03o lets others read or change it, and whoever has it "
+                       "signs in its name; close it with: chmod 600 %s (if somebody may have "
+                       "copied it, make another with: hetero keys new FILE)",
+                       path, (unsigned)st.st_mode & 0777, path);
+    }
+    EVP_PKEY *pkey = PEM_read_PrivateKey(f, NULL, no_passphrase, NULL);
     fclose(f);
+    if (!pkey) {
+        ERR_clear_error();
+        return HT_FAIL(e, HT_EFORMAT,
+                       "key file %s: no private key in PEM form, or one that needs a passphrase; "
+                       "hetero keys new FILE makes one",
+                       path);
+    }
     return wrap(out, pkey, path, e);
 }
 

@@ -14,6 +14,8 @@ HT_MUST_USE int ht_key_new(ht_key **, ht_err *);              /* random         
 HT_MUST_USE int ht_key_from_seed(ht_key **, const uint8_t seed[32], ht_err *);  /* tests          */
 /* PEM (PKCS#8), mode 0600, refuses to overwrite. */
 HT_MUST_USE int ht_key_save(const ht_key *, const char *path, ht_err *);
+/* From PEM without a passphrase. HT_EGATE: a file that its mode opens to group or others; HT_EIO,
+ * HT_EFORMAT. A pipe is taken as it is. */
 HT_MUST_USE int ht_key_load(ht_key **, const char *path, ht_err *);
 void ht_key_free(ht_key *);
 void ht_key_public(const ht_key *, uint8_t pub[HT_ED25519_PUB]);

@@ -180,7 +180,29 @@ static const char *const unknown_guard[HT_GUARDS] = {[HT_G_AC] = "UNKNOWN_acOnli
                                                      [HT_G_SWAP] = "UNKNOWN_swapIns",
                                                      [HT_G_THROTTLE] = "UNKNOWN_throttleDelta"};
 
-static void gate_environment(const ht_evidence *v, ht_cell_result *r)
+/* What made slots void, every guard by its name: "VOID_clocksSteady+stealPpm"; the reason of the
+ * gate when there were too many. In the arena. */
+static int void_reason(ht_arena *a, const ht_evidence *v, const char **out, ht_err *e)
+{
+    uint32_t red = 0;
+    bool harness = false;
+    ht_buf b;
+    for (size_t i = 0; i < v->n_samples; i++) {
+        if (v->sample[i].status == HT_SM_VOID) red |= v->sample[i].guards.red;
+        if (v->sample[i].status == HT_SM_HARNESS) harness = true;
+    }
+    ht_buf_init(&b, 1 << 12);
+    ht_buf_str(&b, "VOID");
+    for (unsigned g = 0, n = 0; g < HT_GUARDS; g++)
+        if (red >> g & 1) ht_buf_fmt(&b, "%c%s", n++ ? '+' : '_', ht_guard_names[g]);
+    if (harness) ht_buf_fmt(&b, "%cHARNESS", red ? '+' : '_');
+    int rc = ht_buf_ok(&b, "verdict", e);
+    *out = rc ? NULL : ht_arena_strndup(a, b.p, b.n);
+    ht_buf_done(&b);
+    return rc || *out ? rc : HT_FAIL(e, HT_ENOMEM, "verdict: no memory");
+}
+
+static void gate_environment(const ht_evidence *v, const char *voided, ht_cell_result *r)
 {
     uint32_t unknown = 0;
     for (size_t i = 0; i < v->n_samples; i++)
@@ -192,7 +214,7 @@ static void gate_environment(const ht_evidence *v, ht_cell_result *r)
     pass_or(r, HT_GATE_VOIDS,
             (uint64_t)v->n_void_attempts * 1000000 <=
                 v->policy.max_void_ppm * (uint64_t)v->design.n_blocks,
-            "VOID_RATE");
+            voided);
 }
 
 /* The harness against itself must find nothing, and be able to find what is looked for. */
@@ -318,13 +340,15 @@ int ht_analyze(ht_arena *a, const ht_evidence *v, ht_analysis *out, ht_err *e)
         HT_INCONCLUSIVE_ENV, HT_NOT_ADMISSIBLE_ENV, HT_FAIL_QUALITY, HT_INVALID_EVIDENCE};
     size_t n = v->design.n_cells;
     unsigned worst = 0;
+    const char *voided;
     *out = (ht_analysis){.cell = ht_arena_array(a, n, sizeof *out->cell)};
     if (!out->cell) return HT_FAIL(e, HT_ENOMEM, "verdict: no memory for %zu cells", n);
     for (size_t i = 0; i < n; i++) HT_TRY(analyze_cell(a, v, i, &out->cell[i], e));
     HT_TRY(correct(a, v, out, e));
+    HT_TRY(void_reason(a, v, &voided, e));
     for (size_t i = 0; i < n; i++) {
         ht_cell_result *r = &out->cell[i];
-        gate_environment(v, r);
+        gate_environment(v, voided, r);
         gate_null(v, r);
         gate_quality(v, r);
         gate_stats(v, i, r);

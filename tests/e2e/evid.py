@@ -128,6 +128,10 @@ def store(t):
     bundle_id = Maker().write(top, BENCH)
     routes = ['routes', '--store', at, '--json']
     check(doc(*routes)['routes'] == [], 'nothing is admitted at first')
+    os.chmod(keys['p1'], 0o640)
+    r = run('promote', top, '--store', at, '--key', keys['p1'], '--key', keys['index'])
+    check(r.returncode == 6 and 'chmod 600 ' + keys['p1'] in err(r), 'a key that others can read is not used', err(r))
+    os.chmod(keys['p1'], 0o600)
     r = run('promote', top, '--store', at, '--key', keys['p1'], '--key', keys['index'])
     check(r.returncode == 6 and 'PENDING_SIGNATURE' in err(r), 'one signature is not enough', err(r))
     check(doc(*routes)['routes'] == [], 'nothing is admitted by one')

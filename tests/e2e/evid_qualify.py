@@ -24,17 +24,21 @@ def main():
     d = json.loads(r.stdout) if r.stdout else {}
     check(d.get('verdict', {}).get('class') == 'NOT_ADMISSIBLE_ENV', 'class', d)
     check(d.get('verdict', {}).get('productionEligible') is False, 'not eligible', d)
+    check('not qualified: NOT_ADMISSIBLE_ENV' in err(r) and ('UNKNOWN_' in err(r) or 'VOID_' in err(r)), 'told why', err(r))
     # The guard by its name: one that the policy asks for and this host does not show, or one that was red.
     folder = d.get('bundle', '')
     policy = json.load(open(os.path.join(folder, 'policy.json')))['guards']
     samples = [json.loads(x) for x in open(os.path.join(folder, 'samples.jsonl'))]
-    limit = {'foreignCpuPpm': policy['maxForeignCpuPpm'], 'stealPpm': policy['maxStealPpm']}
+    limit = {'foreignCpuPpm': policy['maxForeignCpuPpm'], 'stealPpm': policy['maxStealPpm'], 'psiPpm': policy['maxPsiPpm']}
+    if json.load(open(os.path.join(folder, 'design.json')))['cpus'] < policy['psiMinCpus']:
+        limit['psiPpm'] = 10**6
     red = {g for s in samples for g, v in s['guards'].items()
-           if v is False or (isinstance(v, int) and v is not True and v > limit.get(g, 0) and g != 'psiPpm')}
+           if v is False or (isinstance(v, int) and v is not True and v > limit.get(g, 0))}
     gates = {g['gate']: g for g in d['verdict']['cells'][0]['gates']}
     why = gates['environment']['reason']
     if why == 'OK': # every attempt was void
-        check(gates['voids']['result'] == 'FAIL' and red, 'which guard was red: %s' % sorted(red), gates)
+        why = 'VOID_' + '+'.join(sorted(red))
+        check(gates['voids'] == {'gate': 'voids', 'reason': why, 'result': 'FAIL'}, 'which guards were red: ' + why, gates)
     else:
         check(why[8:] in policy['required'] and any(why[8:] in f['what'] for f in blind), 'which guard: ' + why, blind)
     check(all(f.get('next') for f in findings), 'a next step for every finding', findings)

@@ -61,7 +61,7 @@ class Key:
     def save(self, path):
         """PKCS#8 (RFC 8410) as PEM."""
         der = bytes.fromhex('302e020100300506032b657004220420') + self.seed
-        with open(path, 'w') as f:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 'w') as f:
             f.write('-----BEGIN PRIVATE KEY-----\n%s\n-----END PRIVATE KEY-----\n' % base64.b64encode(der).decode())
 
 

@@ -600,7 +600,7 @@ def verdict_cases():
     yield 'a guard is unknown', 'environment=FAIL:UNKNOWN_gpuProcs', {'policy': policy(guards__required=['gpuProcs'])}
     yield 'a leaf is unreadable', 'environment=FAIL:UNREADABLE_FIELD', {'edit': {
         p: at('stale.bios', {'unreadable': 'EACCES'}) for p in ('machine/before.json', 'machine/after.json')}}
-    yield 'too many voids', 'voids=FAIL', {'void': 5, 'policy': policy(retries__maxVoidBlocksPpm=1)}
+    yield 'too many voids', 'voids=FAIL:VOID_acOnline', {'void': 5, 'policy': policy(retries__maxVoidBlocksPpm=1)}
     yield 'null run too wide', 'nullRun=FAIL:TOO_WIDE', {'jitter': 0.05, 'gain': 1.5}
     yield 'null run not one', 'nullRun=FAIL:NOT_ONE', {'null_gain': 1.02}
     yield 'null run failed', 'nullRun=FAIL:REFERENCE_FAILED', {'fail': (0, 1)}

@@ -191,7 +191,7 @@ T_CASE(evidence, environment)
     fx_init(&f); /* both tries of a block void: a pair is missing, and two voids are too many */
     f.void_block = 5;
     f.void_tries = 2;
-    expect_class(&f, HT_NOT_ADMISSIBLE_ENV, HT_GATE_VOIDS, "VOID_RATE");
+    expect_class(&f, HT_NOT_ADMISSIBLE_ENV, HT_GATE_VOIDS, "VOID_acOnline");
     fx_init(&f);
     f.guards =
         "{\"acOnline\":{\"known\":false,\"reason\":\"NO_SYSFS\"},\"clocksSteady\":true,"

@@ -199,9 +199,17 @@ T_CASE(dsse, rfc8032_key)
     T_EQ_MEM(again, pub, 32);
     T_OK(ht_key_id(pub, id, &e), e);
     T_EQ_INT(strlen(id), 64);
-    t_spit(path, "no key", 6);
     ht_key *none;
-    T_TRUE(ht_key_load(&none, path, &e) != 0);
+    for (mode_t bit = 1; bit <= 0040; bit <<= 1) {
+        T_EQ_INT(chmod(path, 0600 | bit), 0);
+        T_ERR(ht_key_load(&none, path, &e), HT_EGATE, e, "chmod 600");
+    }
+    T_EQ_INT(chmod(path, 0400), 0);
+    T_OK(ht_key_load(&none, path, &e), e);
+    ht_key_free(none);
+    T_EQ_INT(chmod(path, 0600), 0);
+    t_spit(path, "no key", 6);
+    T_ERR(ht_key_load(&none, path, &e), HT_EFORMAT, e, "no private key in PEM form");
     T_TRUE(ht_key_load(&none, "/nonexistent/key.pem", &e) == HT_EIO);
     ht_key_free(k);
     ht_key_free(back);
