@@ -344,6 +344,7 @@ typedef struct ht_gen_result {       /* zero it before; ht_gen_result_done() fre
     char *text; size_t len;
     int32_t *ids; size_t n_ids;
     int finish;                      /* enum ht_finish */
+    int stop_i;                      /* HT_FINISH_STOP: which of ht_gen_params.stop; else -1 */
     uint32_t n_prompt, n_kept;       /* tokens of the prompt; of those, held before the call */
     uint64_t prompt_ns, decode_ns;   /* wall time of the steps that ran either */
     uint64_t drafted, accepted;      /* guesses, and of those the right ones */

@@ -232,15 +232,17 @@ static int hand_over(ht_gen *g, ht_gen_result *res, ht_err *err)
     HT_TRY(ht_buf_ok(&g->text, "generated text", err));
     char *text = ht_buf_take(&g->text, &len);
     if (!text) return HT_FAIL(err, HT_ENOMEM, "no memory for the generated text");
-    *res = (ht_gen_result){.text = text,
-                           .len = len,
-                           .ids = g->out,
-                           .n_ids = g->n_out,
-                           .finish = g->finish,
-                           .n_prompt = g->n,
-                           .n_kept = r->n_kept,
-                           .prompt_ns = r->wall_ns[API_PREFILL],
-                           .decode_ns = r->wall_ns[API_DECODE]};
+    *res =
+        (ht_gen_result){.text = text,
+                        .len = len,
+                        .ids = g->out,
+                        .n_ids = g->n_out,
+                        .finish = g->finish,
+                        .stop_i = g->finish == HT_FINISH_STOP ? ht_stopper_which(g->stopper) : -1,
+                        .n_prompt = g->n,
+                        .n_kept = r->n_kept,
+                        .prompt_ns = r->wall_ns[API_PREFILL],
+                        .decode_ns = r->wall_ns[API_DECODE]};
     g->out = NULL;
     for (size_t i = 0; i < r->n_segments; i++) {
         res->drafted += r->segment[i].drafted;

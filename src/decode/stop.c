@@ -12,6 +12,7 @@ typedef struct {
     int32_t child, sibling; /* first child; next child of the parent; -1: none            */
     int32_t fail;           /* state of the longest proper tail                            */
     uint32_t depth, hit;    /* hit: length of the longest stop string that ends here, or 0 */
+    uint32_t which;         /* hit: its index, the first of equal ones                     */
     uint8_t c;
 } node;
 
@@ -22,6 +23,7 @@ struct ht_stopper {
     char *held; /* the last `depth of state` bytes                             */
     size_t n_held;
     bool done;
+    int which; /* of the stop strings was completed; -1: none                */
 };
 
 static int32_t child_of(const ht_stopper *s, int32_t parent, uint8_t c)
@@ -41,7 +43,7 @@ static int32_t step(const ht_stopper *s, int32_t state, uint8_t c)
     }
 }
 
-static void insert(ht_stopper *s, const char *text)
+static void insert(ht_stopper *s, const char *text, uint32_t which)
 {
     int32_t at = 0;
     for (const char *c = text; *c; c++) {
@@ -56,7 +58,9 @@ static void insert(ht_stopper *s, const char *text)
         }
         at = next;
     }
+    if (s->at[at].hit) return;
     s->at[at].hit = s->at[at].depth;
+    s->at[at].which = which;
 }
 
 /* Failure links, breadth first; queue has room for every node. */
@@ -68,7 +72,10 @@ static void link_failures(ht_stopper *s, int32_t *queue)
         int32_t parent = queue[head++];
         for (int32_t i = s->at[parent].child; i >= 0; i = s->at[i].sibling) {
             s->at[i].fail = parent == 0 ? 0 : step(s, s->at[parent].fail, s->at[i].c);
-            if (!s->at[i].hit) s->at[i].hit = s->at[s->at[i].fail].hit;
+            if (!s->at[i].hit) {
+                s->at[i].hit = s->at[s->at[i].fail].hit;
+                s->at[i].which = s->at[s->at[i].fail].which;
+            }
             queue[tail++] = i;
         }
     }
@@ -86,7 +93,8 @@ static int build(ht_stopper *s, const char *const *stop, size_t n, size_t total,
     }
     s->at[0] = (node){.child = -1, .sibling = -1};
     s->n = 1;
-    for (size_t i = 0; i < n; i++) insert(s, stop[i]);
+    for (size_t i = 0; i < n; i++) insert(s, stop[i], (uint32_t)i);
+    s->which = -1;
     link_failures(s, queue);
     ht_mem_free(queue);
     return 0;
@@ -144,6 +152,7 @@ int ht_stopper_push(ht_stopper *s, const char *p, size_t n, ht_buf *out, bool *h
         uint32_t len = s->at[s->state].hit;
         if (!len) continue;
         s->done = *hit = true;
+        s->which = (int)s->at[s->state].which;
         size_t show = s->n_held + i + 1 - len;
         size_t old = show < s->n_held ? show : s->n_held;
         ht_buf_add(out, s->held, old);
@@ -153,6 +162,11 @@ int ht_stopper_push(ht_stopper *s, const char *p, size_t n, ht_buf *out, bool *h
     }
     release(s, p, n, s->n_held + n - s->at[s->state].depth, out);
     return ht_buf_ok(out, "text outside stop strings", e);
+}
+
+int ht_stopper_which(const ht_stopper *s)
+{
+    return s->which;
 }
 
 int ht_stopper_flush(ht_stopper *s, ht_buf *out, ht_err *e)

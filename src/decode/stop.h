@@ -11,5 +11,7 @@ void ht_stopper_free(ht_stopper *);
  * dropped and further input ignored. */
 HT_MUST_USE int ht_stopper_push(ht_stopper *, const char *p, size_t n, ht_buf *out, bool *hit,
                                 ht_err *);
+/* The index of the stop string that was completed; -1: none yet. */
+int ht_stopper_which(const ht_stopper *);
 HT_MUST_USE int ht_stopper_flush(ht_stopper *, ht_buf *out, ht_err *); /* the held tail */
 #endif

@@ -356,13 +356,12 @@ static const char *stop_reason(const serve__job *j)
     return j->finish == HT_FINISH_STOP ? "stop_sequence" : "end_turn";
 }
 
-/* Which stop text it was: the one that the model's text would have gone on with. Not known here
- * where several are given. */
 static void write_stop(ht_jw *w, const serve__job *j)
 {
     ht_jw_kstr(w, "stop_reason", stop_reason(j));
     ht_jw_key(w, "stop_sequence");
-    if (j->finish == HT_FINISH_STOP && j->req->n_stop == 1) ht_jw_str(w, j->req->stop[0]);
+    if (j->finish == HT_FINISH_STOP && j->res.stop_i >= 0)
+        ht_jw_str(w, j->req->stop[j->res.stop_i]);
     else ht_jw_null(w);
 }
 

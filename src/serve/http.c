@@ -407,16 +407,16 @@ static serve__conn *find(serve__http *h, uint64_t id)
 
 static void ping_one(serve__conn *c, uint64_t now)
 {
-    bool due = false;
     const char *ping = NULL;
     pthread_mutex_lock(&c->mu);
-    if (c->kind == HTTP_STREAM && c->ping && !c->ended && c->suspended &&
+    const bool silent = c->kind == HTTP_STREAM ? !c->ended : c->expected != NULL;
+    if (silent && c->ping && c->suspended && c->wrote_ns < now &&
         now - c->wrote_ns >= c->h->p.ping_s * UINT64_C(1000000000)) {
         ping = c->ping;
-        due = true;
+        if (c->expected) serve__conn_begin(c, c->expected, ping);
     }
     pthread_mutex_unlock(&c->mu);
-    if (due) serve__conn_write(c, ping, strlen(ping));
+    if (ping) serve__conn_write(c, ping, strlen(ping));
 }
 
 /* Pings, one connection after the other without holding the list. */

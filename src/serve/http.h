@@ -51,6 +51,10 @@ void serve__conn_add_header(serve__conn *, const char *name, const char *value);
 void serve__conn_answer(serve__conn *, unsigned status, const char *type, ht_buf *body);
 /* An answer in pieces. ping (static, or NULL): sent after ping_s of silence. */
 void serve__conn_stream(serve__conn *, const char *type, const char *ping);
+/* A stream is to come: when nothing has after ping_s, it begins with its ping. */
+void serve__conn_expect(serve__conn *, const char *type, const char *ping);
+/* From now on nobody but the caller begins the answer. true: it has begun, as a stream. */
+bool serve__conn_settle(serve__conn *);
 void serve__conn_write(serve__conn *, const char *p, size_t n);
 /* The stream's end; failed: the connection is cut instead, so that the client cannot take what it
  * has for the whole. */

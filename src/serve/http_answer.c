@@ -60,17 +60,41 @@ void serve__conn_answer(serve__conn *c, unsigned status, const char *type, ht_bu
     ht_buf_done(body);
 }
 
+void serve__conn_begin(serve__conn *c, const char *type, const char *ping)
+{
+    if (c->kind != HTTP_NOTHING) return;
+    c->kind = HTTP_STREAM;
+    c->status = 200;
+    c->type = type;
+    c->ping = ping;
+    c->expected = NULL;
+    wake(c);
+}
+
 void serve__conn_stream(serve__conn *c, const char *type, const char *ping)
 {
     pthread_mutex_lock(&c->mu);
+    serve__conn_begin(c, type, ping);
+    pthread_mutex_unlock(&c->mu);
+}
+
+void serve__conn_expect(serve__conn *c, const char *type, const char *ping)
+{
+    pthread_mutex_lock(&c->mu);
     if (c->kind == HTTP_NOTHING) {
-        c->kind = HTTP_STREAM;
-        c->status = 200;
-        c->type = type;
+        c->expected = type;
         c->ping = ping;
-        wake(c);
     }
     pthread_mutex_unlock(&c->mu);
+}
+
+bool serve__conn_settle(serve__conn *c)
+{
+    pthread_mutex_lock(&c->mu);
+    c->expected = NULL;
+    const bool begun = c->kind == HTTP_STREAM;
+    pthread_mutex_unlock(&c->mu);
+    return begun;
 }
 
 void serve__conn_write(serve__conn *c, const char *p, size_t n)

@@ -57,6 +57,7 @@ struct serve__conn {
     bool ended, failed;
     unsigned status;
     const char *type, *ping;
+    const char *expected;    /* type of the stream to come; NULL: it has, or is no stream */
     ht_buf out;
     size_t out_at;
     uint64_t wrote_ns;
@@ -68,6 +69,8 @@ struct serve__conn {
     pthread_cond_t told;
 };
 
-/* http_answer.c: give libmicrohttpd the answer that is there; the connection's lock is held. */
+/* http_answer.c: serve__conn_stream; the connection's lock is held. */
+void serve__conn_begin(serve__conn *, const char *type, const char *ping);
+/* Give libmicrohttpd the answer that is there; the connection's lock is held. */
 enum MHD_Result serve__http_queue(serve__conn *);
 #endif

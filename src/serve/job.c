@@ -23,7 +23,8 @@ static void flush(serve__req *r, ht_buf *b)
     ht_buf_clear(b);
 }
 
-/* Headers go out when the first thing happens: an error before it still has its status. */
+/* Headers go out when the first thing happens: an error before it still has its status. After
+ * PING_S the first thing is a ping (serve__conn_expect). */
 static void open_stream(serve__req *r)
 {
     if (r->opened || !r->stream) return;
@@ -468,7 +469,7 @@ void serve__req_finish(serve__req *r)
     const char *how = settle_counts(r);
     ht_buf b;
     ht_buf_init(&b, 0);
-    if (r->failed && r->opened) {
+    if (r->failed && serve__conn_settle(r->conn)) {
         r->proto->stream_error(r, &r->fail, &b);
         flush(r, &b);
         serve__conn_end(r->conn, false);

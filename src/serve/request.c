@@ -405,6 +405,7 @@ void serve__go(serve__req *r, bool bad, serve__fail *f)
         bad = serve__bad(f, 503, "out_of_memory", NULL, "no memory for a request");
     if (!bad && r->ignored.n) serve__conn_add_header(r->conn, "X-Ignored-Fields", r->ignored.p);
     if (!bad && r->warnings.n) serve__conn_add_header(r->conn, "X-Hetero-Warning", r->warnings.p);
+    if (!bad && r->stream) serve__conn_expect(r->conn, r->proto->stream_type, r->proto->ping);
     if (!bad && serve__submit(r, f)) return;
     serve__answer_fail(r->s, r->conn, r->proto, f);
     serve__req_free(r);

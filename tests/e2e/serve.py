@@ -552,6 +552,13 @@ def anthropic_messages(s):
     _, _, n = s.ask('/v1/messages/count_tokens', {k: body[k] for k in ('model', 'messages', 'system')})
     u = a['usage']
     check(n['input_tokens'] == u['input_tokens'] + u['cache_read_input_tokens'], 'count_tokens', (n, u))
+    stop = text.split()[2]
+    for order in (['xyzzy', stop, '###'], [stop], ['###', 'xyzzy', 'x y', stop]):
+        _, _, r = s.ask('/v1/messages', {**body, 'stop_sequences': order})
+        _, ev, _ = s.sse('/v1/messages', {**body, 'stop_sequences': order})
+        d = [e for e in ev if e['type'] == 'message_delta'][0]['delta']
+        check((r['stop_reason'], r['stop_sequence']) == (d['stop_reason'], d['stop_sequence']) == ('stop_sequence', stop),
+              'which text ended it', (r, d))
     st, _, r = s.ask('/v1/messages', {k: v for k, v in body.items() if k != 'max_tokens'})
     check(st == 400 and r['type'] == 'error' and r['error']['type'] == 'invalid_request_error', 'error form', r)
 
@@ -751,6 +758,40 @@ def queue_is_bounded():
               r['usage']['completion_tokens'] < 8000, 'deadline', (st, r.get('usage')))
 
 
+def occupied(s):
+    """A connection whose answers take the only slot for minutes."""
+    c = s.conn()
+    c.request('POST', '/v1/completions', json.dumps({'prompt': [300], 'max_tokens': 4000, 'n': 128, 'ignore_eos': True}).encode())
+    s.busy()
+    return c
+
+
+def keep_alive():
+    """A stream that waits speaks before a proxy gives it up; what fails after that is an event, before it a status."""
+    with Server('--parallel', 1, ctx=4096) as s, Server('--parallel', 1, '--queue-timeout', 18, ctx=4096) as short:
+        busy, shut = occupied(s), occupied(short)
+        out, ts = {}, []
+        for path, body in (('/v1/chat/completions', chat(stream=True)), ('/v1/messages', chat(stream=True)), ('/v1/completions', {
+                'prompt': [301], 'max_tokens': 2}), ('/api/generate', {'prompt': 'a', 'stream': True})):
+            ts.append(threading.Thread(target=lambda p=path, b=body: out.update({p: short.ask(p, b)})))
+            ts[-1].start()
+        waits = s.conn()
+        waits.request('POST', '/v1/chat/completions', json.dumps(chat(stream=True, max_tokens=3)).encode())
+        r = waits.getresponse()
+        check(r.status == 200 and r.readline() == b': keep-alive\n', 'a word before the first token', r.status)
+        busy.sock.close()
+        raw = r.read()
+        check(raw.count(b'"usage"') == 0 and raw.endswith(b'data: [DONE]\n\n') and b'"role"' in raw, 'then the answer', raw)
+        [t.join() for t in ts]
+        for path, mark in (('/v1/chat/completions', b': keep-alive\n\n'), ('/v1/messages', b'event: ping\n')):
+            st, _, raw = out[path]
+            check(st == 200 and raw.startswith(mark) and b'queue_timeout' in raw, 'a failure after it is an event', (st, raw))
+        for path in ('/v1/completions', '/api/generate'):
+            check(out[path][0] == 503 and 'queue_timeout' in str(out[path][2]), 'no ping, no stream: a status', out[path])
+        shut.sock.close()
+        check(s.idle(20) and short.idle(20), 'all are counted')
+
+
 def priorities():
     with tmp() as d:
         f = os.path.join(d, 'keys')
@@ -836,7 +877,7 @@ def main():
         check(s.stop() == 0, 'clean end', s.text()[-300:])
     for test in (c01_client_gone_server_goes_on, c17_estimates, c18_device_silently_unused, c24_slow_load,
                  c27_malformed_model, c29_exposure, pool_below_slots, unix_socket,
-                 queue_is_bounded, priorities, life_cycle):
+                 queue_is_bounded, keep_alive, priorities, life_cycle):
         try:
             test()
         except Exception as e:  # noqa: BLE001

@@ -5,7 +5,7 @@
 
 /* Feed text in pieces of random length 1..most; returns what was shown. */
 static bool feed(const char *const *stop, size_t n, const char *text, size_t len, size_t most,
-                 uint64_t *seed, ht_buf *out)
+                 uint64_t *seed, ht_buf *out, int *which)
 {
     ht_stopper *s;
     ht_err e = {0};
@@ -19,18 +19,23 @@ static bool feed(const char *const *stop, size_t n, const char *text, size_t len
         if (hit) break;
     }
     T_OK(ht_stopper_flush(s, out, &e), e);
+    *which = ht_stopper_which(s);
     ht_stopper_free(s);
     return hit;
 }
 
 /* By definition: the first position where a stop string ends; the longest of those counts. */
-static bool expected(const char *const *stop, size_t n, const char *text, size_t len, size_t *shown)
+static bool expected(const char *const *stop, size_t n, const char *text, size_t len, size_t *shown,
+                     int *which)
 {
+    *which = -1;
     for (size_t end = 1; end <= len; end++) {
         size_t longest = 0;
         for (size_t i = 0; i < n; i++) {
             size_t k = strlen(stop[i]);
-            if (k <= end && k > longest && !memcmp(text + end - k, stop[i], k)) longest = k;
+            if (k > end || k <= longest || memcmp(text + end - k, stop[i], k) != 0) continue;
+            longest = k;
+            *which = (int)i;
         }
         if (!longest) continue;
         *shown = end - longest;
@@ -57,9 +62,11 @@ T_CASE(stop, agrees_with_the_definition)
         for (size_t j = 0; j < len; j++) text[j] = (char)('a' + t_rand(&seed) % 4);
         ht_buf out;
         ht_buf_init(&out, 0);
-        bool want = expected(stop, n, text, len, &shown);
-        bool hit = feed(stop, n, text, len, 1 + (size_t)(t_rand(&seed) % 7), &seed, &out);
+        int wanted, which;
+        bool want = expected(stop, n, text, len, &shown, &wanted);
+        bool hit = feed(stop, n, text, len, 1 + (size_t)(t_rand(&seed) % 7), &seed, &out, &which);
         T_EQ_INT(hit, want);
+        T_EQ_INT(which, wanted);
         T_EQ_INT(out.n, shown);
         T_CHECK(!shown || !memcmp(out.p, text, shown), "round %d: other text", round);
         ht_buf_done(&out);
@@ -100,14 +107,16 @@ T_CASE(stop, flush_gives_the_held_tail)
     const char *const stop[] = {"abcabd"};
     uint64_t seed = 1;
     ht_buf out;
+    int which = 0;
     ht_buf_init(&out, 0);
-    T_TRUE(!feed(stop, 1, "xabcab", 6, 1, &seed, &out));
+    T_TRUE(!feed(stop, 1, "xabcab", 6, 1, &seed, &out, &which));
     T_EQ_INT(out.n, 6);
     T_EQ_STR(out.p, "xabcab");
     ht_buf_done(&out);
     ht_buf_init(&out, 0);
-    T_TRUE(!feed(NULL, 0, "plain", 5, 2, &seed, &out));
+    T_TRUE(!feed(NULL, 0, "plain", 5, 2, &seed, &out, &which));
     T_EQ_STR(out.p, "plain");
+    T_EQ_INT(which, -1);
     ht_buf_done(&out);
 }
 
