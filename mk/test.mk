@@ -141,7 +141,8 @@ $(B)/bench/$1: $(B)/obj/bench/$1.o $(call link_of,api)
 endef
 $(foreach b,$(BENCHES),$(eval $(call bench_rule,$b)))
 bench-bins: $(BENCHES:%=$(B)/bench/%)
+# Those that need a model or another program's build are run by name (their first comment says how).
 bench: $(B)/hetero bench-bins
 	$(B)/hetero bench $(MODEL)
-	$(foreach b,$(BENCHES),$(B)/bench/$b $(BENCH_ARGS_$b)
-	)
+	$(B)/bench/kern
+	@echo 'by name, with arguments: $(filter-out $(B)/bench/kern,$(BENCHES:%=$(B)/bench/%)) bench/*.py'

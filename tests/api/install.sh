@@ -40,6 +40,9 @@ else
 fi
 check 'the installed program finds its model from anywhere' "$(cd / && "$tmp$p/bin/hetero" run -p 'Once' -n 2 --temp 0 \
     > "$tmp/out" 2> "$tmp/err" && [ -s "$tmp/out" ] || tail -n 3 "$tmp/err" | grep . || echo 'no output')"
+for goal in all run test test-full lint bench install uninstall; do
+    check "make $goal can be read" "$(make -n B="$B" $goal 2>&1 > /dev/null)"
+done
 make --no-print-directory B="$B" DESTDIR="$tmp" PREFIX=$p uninstall > "$tmp/log" 2>&1
 check 'uninstall leaves no file' "$(find "$tmp$p" -type f -o -type l)"
 finish
