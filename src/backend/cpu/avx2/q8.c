@@ -10,15 +10,17 @@
 #include <immintrin.h>
 #include <string.h>
 
-/* Bytes that weights are asked for before their use: decoding fills the core's window. */
-enum { AHEAD = 8192 };
+/* Bytes that weights are asked for before their use: decoding fills the core's window. Tokens
+ * that share a pass over a tile. */
+enum { AHEAD = 8192, MOST = 6 };
 
 #define INL static inline __attribute__((always_inline))
+/* The sum is in a register here: without it compilers make all products of a group first. */
+#define PIN(sum) __asm__ volatile("" : "+x"(sum))
 typedef struct {
-    __m256i w[8];   /* four columns a lane, 32 columns                             */
-    __m256i mag[8]; /* magnitudes of signed levels                                 */
+    const uint8_t *q, *high; /* levels of 32 columns; the upper bits of q6_k                     */
     __m256 d, m, sc0, sc1;
-} group8;
+} group8; /* 32 columns of eight rows                                         */
 
 INL __m256i load(const uint8_t *p)
 {
@@ -32,17 +34,6 @@ INL __m256 bytes8(const uint8_t *p)
 {
     return _mm256_cvtepi32_ps(
         _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
-}
-
-INL void nibble_lanes(const uint8_t *q, group8 *o)
-{
-    const __m256i low = _mm256_set1_epi8(15);
-#pragma GCC unroll 4
-    for (int c = 0; c < 4; c++) {
-        __m256i l = load(q + 64 * c);
-        o->w[2 * c] = _mm256_and_si256(l, low);
-        o->w[2 * c + 1] = _mm256_and_si256(_mm256_srli_epi16(l, 4), low);
-    }
 }
 
 INL void group_q4_k(const uint8_t *w, uint32_t g, int half, group8 *o)
@@ -61,36 +52,7 @@ INL void group_q4_k(const uint8_t *w, uint32_t g, int half, group8 *o)
     o->d = _mm256_mul_ps(half8(w + 16 * half), _mm256_cvtepi32_ps(sc));
     o->m = _mm256_mul_ps(_mm256_sub_ps(_mm256_setzero_ps(), half8(w + 32 + 16 * half)),
                          _mm256_cvtepi32_ps(mn));
-    nibble_lanes(w + 256 + 256 * j + 32 * half, o);
-}
-
-INL void group_q6_k(const uint8_t *w, uint32_t g, int half, group8 *o)
-{
-    const __m256i lo = _mm256_set1_epi8(15), hi = _mm256_set1_epi8(0x30),
-                  zero = _mm256_set1_epi8(32);
-    const uint32_t j = g % 8;
-    w += (size_t)3360 * (g / 8);
-    o->d = half8(w + 16 * half);
-    o->sc0 = bytes8(w + 32 + CPU_LANES * (2 * j) + 8 * half);
-    o->sc1 = bytes8(w + 32 + CPU_LANES * (2 * j + 1) + 8 * half);
-#pragma GCC unroll 2
-    for (int i = 0; i < 2; i++) {
-        const uint8_t *q = w + 288 + 256 * j + 128 * i + 32 * half;
-        __m256i a = load(q), b = load(q + 64),
-                h = load(w + 288 + 2048 + 128 * j + 64 * i + 32 * half);
-        __m256i v[4] = {
-            _mm256_or_si256(_mm256_and_si256(a, lo), _mm256_and_si256(_mm256_slli_epi16(h, 4), hi)),
-            _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(a, 4), lo),
-                            _mm256_and_si256(_mm256_slli_epi16(h, 2), hi)),
-            _mm256_or_si256(_mm256_and_si256(b, lo), _mm256_and_si256(h, hi)),
-            _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(b, 4), lo),
-                            _mm256_and_si256(_mm256_srli_epi16(h, 2), hi))};
-#pragma GCC unroll 4
-        for (int c = 0; c < 4; c++) {
-            o->w[4 * i + c] = _mm256_sub_epi8(v[c], zero);
-            o->mag[4 * i + c] = _mm256_abs_epi8(o->w[4 * i + c]);
-        }
-    }
+    o->q = w + 256 + 256 * j + 32 * half;
 }
 
 INL void group_of(const int type, const uint8_t *w, uint32_t g, int half, group8 *o)
@@ -98,81 +60,103 @@ INL void group_of(const int type, const uint8_t *w, uint32_t g, int half, group8
     if (type == HT_Q4_K) {
         group_q4_k(w, g, half, o);
     } else if (type == HT_Q6_K) {
-        group_q6_k(w, g, half, o);
-    } else if (type == HT_Q8_0) {
-        w += (size_t)544 * g;
+        const uint32_t j = g % 8;
+        w += (size_t)3360 * (g / 8);
         o->d = half8(w + 16 * half);
-#pragma GCC unroll 8
-        for (int c = 0; c < 8; c++) {
-            o->w[c] = _mm256_xor_si256(load(w + 32 + 64 * c + 32 * half), _mm256_set1_epi8(-128));
-            o->mag[c] = _mm256_abs_epi8(o->w[c]);
-        }
+        o->sc0 = bytes8(w + 32 + CPU_LANES * (2 * j) + 8 * half);
+        o->sc1 = bytes8(w + 32 + CPU_LANES * (2 * j + 1) + 8 * half);
+        o->q = w + 288 + 256 * j + 32 * half;
+        o->high = w + 288 + 2048 + 128 * j + 32 * half;
     } else {
-        w += (size_t)(type == HT_Q4_0 ? 288 : 320) * g;
+        w += (size_t)(type == HT_Q8_0 ? 544 : type == HT_Q4_0 ? 288 : 320) * g;
         o->d = half8(w + 16 * half);
         if (type == HT_Q4_1) o->m = half8(w + 32 + 16 * half);
-        nibble_lanes(w + (type == HT_Q4_0 ? 32 : 64) + 32 * half, o);
+        o->q = w + (type == HT_Q4_1 ? 64 : 32) + 32 * half;
     }
 }
 
-INL __m256i four(const int8_t *q)
+/* Levels of columns 4c to 4c+3: unsigned nibbles, or signed. */
+INL __m256i levels(const int type, const group8 *o, const int c)
 {
-    int32_t v;
-    memcpy(&v, q, sizeof v);
-    return _mm256_set1_epi32(v);
+    const __m256i low = _mm256_set1_epi8(15), top = _mm256_set1_epi8(0x30);
+    if (type == HT_Q8_0) return _mm256_xor_si256(load(o->q + 64 * c), _mm256_set1_epi8(-128));
+    if (type == HT_Q6_K) {
+        __m256i l = load(o->q + 128 * (c / 4) + 64 * (c % 4 / 2)), h = load(o->high + 64 * (c / 4));
+        if (c % 2) l = _mm256_srli_epi16(l, 4);
+        if (c % 4 == 0) h = _mm256_slli_epi16(h, 4);
+        if (c % 4 == 1) h = _mm256_slli_epi16(h, 2);
+        if (c % 4 == 3) h = _mm256_srli_epi16(h, 2);
+        return _mm256_sub_epi8(_mm256_or_si256(_mm256_and_si256(l, low), _mm256_and_si256(h, top)),
+                               _mm256_set1_epi8(32));
+    }
+    __m256i l = load(o->q + 64 * (c / 2));
+    return _mm256_and_si256(c % 2 ? _mm256_srli_epi16(l, 4) : l, low);
 }
 
-/* The group's integer dot products with one token, as floats (q6_k: scales applied, still
- * exact). */
-INL __m256 dot(const int type, const group8 *o, const int8_t *q, int32_t sum)
+/* Columns 4c to 4c+3 of a token, for every row. Written out, because compilers would load those of
+ * both halves and of all tokens first and keep them on the stack. */
+INL __m256i four(const void *q)
+{
+    __m256i v;
+    __asm__ volatile("vpbroadcastd %1, %0" : "=x"(v) : "m"(*(const int32_t *)q));
+    return v;
+}
+
+/* A group of 16 rows times nt tokens into the sums acc [2][MOST], eight rows each. Tokens are the
+ * inner loop, so that a column's levels are made once, its broadcast serves both halves and the
+ * integer sums of all tokens stay in registers. */
+INL void group_times(const int type, const group8 *o, const cpu_q8 *x, size_t at, const int nt,
+                     __m256 (*acc)[MOST])
 {
     const __m256i one = _mm256_set1_epi16(1);
-    if (type == HT_Q8_0) {
-        __m256i a = _mm256_setzero_si256(), b = _mm256_setzero_si256();
-#pragma GCC unroll 4
-        for (int i = 0; i < 8; i += 2) {
-            __m256i p = _mm256_maddubs_epi16(o->mag[i], _mm256_sign_epi8(four(q + 4 * i), o->w[i]));
-            __m256i r = _mm256_maddubs_epi16(o->mag[i + 1],
-                                             _mm256_sign_epi8(four(q + 4 * i + 4), o->w[i + 1]));
-            a = _mm256_add_epi32(a, _mm256_madd_epi16(p, one));
-            b = _mm256_add_epi32(b, _mm256_madd_epi16(r, one));
+    const bool nibbles = type != HT_Q8_0 && type != HT_Q6_K;
+    const int8_t *q = x->q + at * 32;
+    const int32_t *sum = x->sum + at;
+    __m256i s[2][MOST];
+    __m256 f[2][MOST];
+    __asm__("" : "+r"(q)); /* one base for all loads */
+#pragma GCC unroll 8
+    for (int c = 0; c < 8; c++) {
+        const bool first = c == 0 || (type == HT_Q6_K && c == 4);
+        const __m256i w[2] = {levels(type, o, c), levels(type, o + 1, c)};
+        const __m256i mag[2] = {nibbles ? w[0] : _mm256_abs_epi8(w[0]),
+                                nibbles ? w[1] : _mm256_abs_epi8(w[1])};
+#pragma GCC unroll 8
+        for (int t = 0; t < nt; t++) {
+            const __m256i x4 = four(q + 32 * t + 4 * c);
+#pragma GCC unroll 2
+            for (int h = 0; h < 2; h++) {
+                __m256i y = nibbles ? x4 : _mm256_sign_epi8(x4, w[h]);
+                y = _mm256_maddubs_epi16(mag[h], y);
+                if (type == HT_Q8_0) {
+                    y = _mm256_madd_epi16(y, one);
+                    s[h][t] = first ? y : _mm256_add_epi32(s[h][t], y);
+                } else {
+                    s[h][t] = first ? y : _mm256_add_epi16(s[h][t], y);
+                }
+                PIN(s[h][t]);
+                if (type != HT_Q6_K || c % 4 != 3) continue;
+                const __m256 v = _mm256_cvtepi32_ps(_mm256_madd_epi16(s[h][t], one));
+                f[h][t] =
+                    c == 3 ? _mm256_mul_ps(v, o[h].sc0) : _mm256_fmadd_ps(v, o[h].sc1, f[h][t]);
+            }
         }
-        return _mm256_cvtepi32_ps(_mm256_add_epi32(a, b));
     }
-    if (type == HT_Q6_K) {
-        __m256i s[2];
+#pragma GCC unroll 8
+    for (int t = 0; t < nt; t++) {
+        const __m256 d = _mm256_set1_ps(x->d[at + (size_t)t]);
+        const __m256i s8 = type == HT_Q4_0 ? _mm256_slli_epi32(four(sum + t), 3) : s[0][t];
+        const __m256 ds = _mm256_mul_ps(d, _mm256_cvtepi32_ps(four(sum + t)));
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
-            __m256i p[4];
-#pragma GCC unroll 4
-            for (int i = 0; i < 4; i++)
-                p[i] = _mm256_maddubs_epi16(
-                    o->mag[4 * h + i], _mm256_sign_epi8(four(q + 16 * h + 4 * i), o->w[4 * h + i]));
-            s[h] = _mm256_madd_epi16(
-                _mm256_add_epi16(_mm256_add_epi16(p[0], p[1]), _mm256_add_epi16(p[2], p[3])), one);
+            if (nibbles) s[h][t] = _mm256_madd_epi16(s[h][t], one);
+            if (type == HT_Q4_0) s[h][t] = _mm256_sub_epi32(s[h][t], s8);
+            if (type != HT_Q6_K) f[h][t] = _mm256_cvtepi32_ps(s[h][t]);
+            acc[h][t] = _mm256_fmadd_ps(_mm256_mul_ps(o[h].d, d), f[h][t], acc[h][t]);
+            if (type == HT_Q4_1 || type == HT_Q4_K)
+                acc[h][t] = _mm256_fmadd_ps(o[h].m, ds, acc[h][t]);
         }
-        return _mm256_fmadd_ps(_mm256_cvtepi32_ps(s[1]), o->sc1,
-                               _mm256_mul_ps(_mm256_cvtepi32_ps(s[0]), o->sc0));
     }
-    __m256i a = _mm256_maddubs_epi16(o->w[0], four(q)),
-            b = _mm256_maddubs_epi16(o->w[1], four(q + 4));
-#pragma GCC unroll 3
-    for (int i = 2; i < 8; i += 2) {
-        a = _mm256_add_epi16(a, _mm256_maddubs_epi16(o->w[i], four(q + 4 * i)));
-        b = _mm256_add_epi16(b, _mm256_maddubs_epi16(o->w[i + 1], four(q + 4 * i + 4)));
-    }
-    __m256i s = _mm256_madd_epi16(_mm256_add_epi16(a, b), one);
-    if (type == HT_Q4_0) s = _mm256_sub_epi32(s, _mm256_set1_epi32(8 * sum));
-    return _mm256_cvtepi32_ps(s);
-}
-
-INL __m256 accumulate(const int type, const group8 *o, const cpu_q8 *x, size_t at, __m256 acc)
-{
-    __m256 dx = _mm256_set1_ps(x->d[at]), s = dot(type, o, x->q + at * 32, x->sum[at]);
-    acc = _mm256_fmadd_ps(_mm256_mul_ps(o->d, dx), s, acc);
-    if (type == HT_Q4_1 || type == HT_Q4_K)
-        acc = _mm256_fmadd_ps(o->m, _mm256_set1_ps(x->d[at] * (float)x->sum[at]), acc);
-    return acc;
 }
 
 /* Ask for the bytes of a group of 32 columns that come AHEAD of group g. */
@@ -187,36 +171,37 @@ INL void fetch(const int type, const uint8_t *w, uint32_t g)
     for (uint32_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
 }
 
-/* One token keeps its sums in registers; more go through c, which stays in L1, so that a group is
- * decoded once for all of them. */
+INL void tile_times(const int type, const uint8_t *w, uint32_t k, const cpu_q8 *x, uint32_t t0,
+                    const int nt, float *c)
+{
+    __m256 acc[2][MOST];
+    group8 o[2];
+    for (int h = 0; h < 2; h++)
+        for (int t = 0; t < nt; t++) acc[h][t] = _mm256_setzero_ps();
+    for (uint32_t g = 0; g < k / 32; g++) {
+        fetch(type, w, g);
+        group_of(type, w, g, 0, &o[0]);
+        group_of(type, w, g, 1, &o[1]);
+        group_times(type, o, x, (size_t)g * x->n + t0, nt, acc);
+    }
+    for (int t = 0; t < nt; t++)
+        for (int h = 0; h < 2; h++) _mm256_storeu_ps(c + t * CPU_LANES + 8 * h, acc[h][t]);
+}
+
+/* At most MOST tokens at once, in groups as equal as can be. */
 INL void tile(const int type, const uint8_t *w, uint32_t k, const cpu_q8 *x, uint32_t t0,
               uint32_t nt, float *c)
 {
-    const uint32_t groups = k / 32;
-    group8 o;
-    if (nt == 1) {
-        __m256 acc[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
-        for (uint32_t g = 0; g < groups; g++) {
-            fetch(type, w, g);
-#pragma GCC unroll 2
-            for (int h = 0; h < 2; h++) {
-                group_of(type, w, g, h, &o);
-                acc[h] = accumulate(type, &o, x, (size_t)g * x->n + t0, acc[h]);
-            }
-        }
-        _mm256_storeu_ps(c, acc[0]);
-        _mm256_storeu_ps(c + 8, acc[1]);
-        return;
-    }
-    memset(c, 0, (size_t)nt * CPU_LANES * sizeof *c);
-    for (uint32_t g = 0; g < groups; g++) {
-        fetch(type, w, g);
-        for (int h = 0; h < 2; h++) {
-            size_t at = (size_t)g * x->n + t0;
-            float *p = c + 8 * h;
-            group_of(type, w, g, h, &o);
-            for (uint32_t t = 0; t < nt; t++, at++, p += CPU_LANES)
-                _mm256_storeu_ps(p, accumulate(type, &o, x, at, _mm256_loadu_ps(p)));
+    for (uint32_t n; nt; nt -= n, t0 += n, c += n * CPU_LANES) {
+        const uint32_t parts = (nt + MOST - 1) / MOST;
+        n = (nt + parts - 1) / parts;
+        switch (n) {
+        case 1: tile_times(type, w, k, x, t0, 1, c); break;
+        case 2: tile_times(type, w, k, x, t0, 2, c); break;
+        case 3: tile_times(type, w, k, x, t0, 3, c); break;
+        case 4: tile_times(type, w, k, x, t0, 4, c); break;
+        case 5: tile_times(type, w, k, x, t0, 5, c); break;
+        default: tile_times(type, w, k, x, t0, 6, c); break;
         }
     }
 }
