@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const double
-    row_guess = 0.3,   /* time of an extra row before any was measured: dear, so that the first
+    row_guess = 0.15,  /* time of an extra row before any was measured: dear, so that the first
                           rounds need a likely draft */
     row_least = 0.01,  /* no extra row counts as cheaper than this */
     margin = 1.1,      /* times are taken this much longer than measured */
@@ -14,13 +14,13 @@ static const double
     loss_share = 0.01, /* losses allowed, per token made */
     loss_start = 1,    /* and at the start, in plain steps */
     invest = 0.1;      /* a first view may cost this part of the tokens to come */
-enum { PAUSE_FIRST = 16, PAUSE_LAST = 1024, JUDGE_AFTER = 4, PLAIN_EVERY = 64, REACH_FIRST = 4 };
+enum { PAUSE_FIRST = 16, PAUSE_LAST = 1024, PLAIN_FIRST = 3, PLAIN_EVERY = 64, REACH_FIRST = 4 };
 
 void ht_adapt_init(ht_adapt *a)
 {
     memset(a, 0, sizeof *a);
     for (int k = 1; k <= HT_ADAPT_MOST; k++) a->extra[k] = -1;
-    a->draft_cost = 0.2; /* both soon replaced by what is measured */
+    a->draft_cost = 0.15; /* both soon replaced by what is measured */
     a->sync_cost = 0.05;
     for (int i = 0; i < HT_ADAPT_SOURCES; i++) a->source[i].pause = PAUSE_FIRST;
 }
@@ -30,7 +30,7 @@ void ht_adapt_init(ht_adapt *a)
 uint64_t ht_adapt_unit(const ht_adapt *a)
 {
     uint64_t v[HT_ADAPT_PLAIN];
-    if (a->n_plain < 2) return 0;
+    if (a->n_plain < PLAIN_FIRST) return 0;
     for (uint32_t i = 0; i < a->n_plain; i++) {
         uint32_t j = i;
         for (; j && v[j - 1] > a->plain[i]; j--) v[j] = v[j - 1];
@@ -41,7 +41,7 @@ uint64_t ht_adapt_unit(const ht_adapt *a)
 
 bool ht_adapt_wants_plain(const ht_adapt *a)
 {
-    return a->n_plain < 2 || a->since_plain >= PLAIN_EVERY;
+    return a->n_plain < PLAIN_FIRST || a->since_plain >= PLAIN_EVERY;
 }
 
 void ht_adapt_plain_done(ht_adapt *a, uint64_t ns)
@@ -189,7 +189,7 @@ static void judge(ht_adapt *a, ht_adapt_source *s, double saved)
     double sum = 0;
     for (uint32_t i = 0; i < s->n; i++) sum += s->saved[i];
     if (s->n == HT_ADAPT_WINDOW && sum > 0) s->pause = PAUSE_FIRST;
-    if (sum >= 0 || (s->n < JUDGE_AFTER && sum > -loss_start)) return;
+    if (sum >= 0 || (s->n < HT_ADAPT_WINDOW && sum > -loss_start)) return;
     s->n = s->at = 0;
     s->off_until = a->tokens + s->pause;
     if (s->pause < PAUSE_LAST) s->pause *= 2;

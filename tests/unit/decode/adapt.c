@@ -112,8 +112,7 @@ T_CASE(adapt, first_view)
     T_TRUE(!ht_adapt_invest(&a, 256, 96));
     T_TRUE(ht_adapt_invest(&a, 256, 400));
     T_TRUE(!ht_adapt_invest(&a, 40, 4));
-    ht_adapt_plain_done(&a, 1000);
-    ht_adapt_plain_done(&a, 1000);
+    for (int i = 0; i < 3; i++) ht_adapt_plain_done(&a, 1000);
     const ht_adapt_round r = {.from = HT_ADAPT_MODEL,
                               .drafted = 1,
                               .tokens = 2,
