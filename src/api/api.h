@@ -234,6 +234,7 @@ struct ht_session {
     ht_seq *seq;
     int32_t *hist;   /* [ctx+1] tokens of the held positions, then the sampled one */
     bool rope_long;  /* how the held positions were rotated (longrope) */
+    uint32_t n_ids;  /* of a draft: the ids that it may guess, ht_batch.n_ids */
     uint8_t *page_class; /* [pages of ctx] class that wrote a held page; 0: none alone */
     int32_t *pos;    /* [ubatch] batch arrays */
     uint16_t *owner; /* [ubatch] all 0 */

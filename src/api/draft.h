@@ -9,7 +9,8 @@
 typedef struct {
     ht_session *d;
     uint32_t vocab;        /* of the target */
-    float *row;            /* [vocab] logits where the vocabulary is padded differently, or NULL */
+    float *row;            /* [vocab] logits where not all ids of the target are guessed */
+    uint32_t filled;       /* row is -inf from here on; 0: not yet */
     uint32_t base, agreed; /* first position of the view; its tokens known to be the sequence's */
     bool seen_prompt;      /* it has been brought up to date once */
 } api__draft;
@@ -25,7 +26,6 @@ bool api__draft_reads(const api__draft *, const int32_t *tokens, uint32_t len);
 /* Evaluate what is missing of tokens[0..len), of which the first `known` stay as they are, and
  * leave room for `room` more before the view starts again. *logits [vocab] behind the last one,
  * valid until the next call; *rows (added to): tokens evaluated. */
-HT_MUST_USE int api__draft_logits(api__draft *, const int32_t *tokens, uint32_t known,
-                                  uint32_t len, uint32_t room, const float **logits,
-                                  uint32_t *rows, ht_err *);
+HT_MUST_USE int api__draft_logits(api__draft *, const int32_t *tokens, uint32_t known, uint32_t len,
+                                  uint32_t room, const float **logits, uint32_t *rows, ht_err *);
 #endif

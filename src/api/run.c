@@ -142,6 +142,7 @@ static void fill_one(const api__part *part, ht_batch *b, const uint8_t *rope_lon
                     .seq = s->owner,
                     .page = {ht_seq_pages(s->seq, HT_KV_FULL), ht_seq_pages(s->seq, HT_KV_WINDOW)},
                     .want = part->want,
+                    .n_ids = s->n_ids,
                     .mass = *mass ? mass : NULL,
                     .rope_long = *rope_long ? rope_long : NULL};
 }

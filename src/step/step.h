@@ -53,6 +53,7 @@ typedef struct {                    /* borrowed by run() until wait() returns   
     const uint16_t *seq;            /* [rows] owner sequence                                    */
     const uint32_t *page[2];        /* per KV class, full or windowed: [seqs, ceil(ctx/HT_PAGE)] */
     const uint32_t *want;           /* [n_want] rows that need logits                           */
+    uint32_t n_ids;                 /* the rest of the vocabulary needs none; 0: all of it does */
     const struct ht_sampling *sampling;        /* [seqs] chain, seed, stop ids; for HT_SAMPLE   */
     /* With HT_WANT_MASS, per sequence, NULL: not wanted. [HT_PAGE][n_kv_heads][held] out: what the
      * observing row (ht_kv_observes) of position % HT_PAGE gave to the n-th page that its full

@@ -117,7 +117,8 @@ static void store_slab(const float *c, size_t ldc, uint32_t n, uint32_t cols, fl
 /* What becomes of a product: out = product, out += product, or out = cap*tanh(product/cap). */
 typedef struct {
     bool add;
-    float cap; /* 0: none */
+    float cap;     /* 0: none */
+    uint32_t rows; /* of the weight that are wanted, from the first on; 0: all */
 } sink;
 
 static void sink_slab(cpu_run *r, sink s, size_t ldc, uint32_t n, uint32_t cols, float *out,
@@ -139,12 +140,13 @@ static void sink_slab(cpu_run *r, sink s, size_t ldc, uint32_t n, uint32_t cols,
 static void project(cpu_run *r, const cpu_mat *m, const cpu_in *in, bool once, sink s, float *out,
                     size_t ldo)
 {
+    const uint32_t rows = s.rows ? min32(s.rows, m->rows) : m->rows;
     uint32_t t0, t1, slab = CPU_SLAB;
     bool begun = false;
-    while (cpu__next(r, once, &begun, cpu__tiles(m->rows), TAKE_TILES, &t0, &t1))
+    while (cpu__next(r, once, &begun, cpu__tiles(rows), TAKE_TILES, &t0, &t1))
         for (uint32_t i = t0; i < t1 && !cpu__cancelled(r); i += slab) {
             uint32_t end = min32(i + slab, t1), row = i * CPU_LANES;
-            uint32_t cols = min32(end * CPU_LANES, m->rows) - row;
+            uint32_t cols = min32(end * CPU_LANES, rows) - row;
             size_t ldc = (size_t)(end - i) * CPU_LANES;
             cpu__product(r, m, 0, i, end, in, r->s->c0, ldc);
             sink_slab(r, s, ldc, in->n, cols, out + row, ldo);
@@ -365,7 +367,8 @@ void cpu__ffn_up(cpu_run *r, const ht_stage *st)
 
 static sink head_sink(const cpu_run *r, const ht_stage *st)
 {
-    return (sink){.cap = st->flags & HT_CAP ? r->p->m->spec.logit_cap : 0.0f};
+    return (sink){.cap = st->flags & HT_CAP ? r->p->m->spec.logit_cap : 0.0f,
+                  .rows = r->p->batch->n_ids};
 }
 void cpu__head_p(cpu_run *r, const ht_stage *st)
 {

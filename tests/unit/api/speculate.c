@@ -541,6 +541,33 @@ T_CASE_SECONDS(speculate, refusals, 120)
 
 /* ---- a larger model and its draft ------------------------------------------------------------ */
 
+/* Of a large vocabulary a draft guesses the frequent ids only, unless the text has many others; the
+ * answer is the plain one either way. */
+T_CASE(speculate, frequent_ids)
+{
+    const char *path = t_shared("models/smollm2-draft-15m-q8_0.gguf");
+    const ht_engine_params p = {.model = path, .ctx = 64, .threads = 2, .max_sessions = 2};
+    const ht_engine_params q = {.model = path, .ctx = 64, .threads = 2, .act = "q8"};
+    ht_engine *e = engine(&p), *draft = engine(&q);
+    ht_session *plain = session(e), *guess = session(e), *d = session(draft);
+    ht_arena *ar = arena();
+    for (uint64_t i = 0; i < 4; i++) {
+        int32_t ids[16];
+        const ht_speculation w = {.draft = d, .draft_max = 4, .always = 1};
+        for (int32_t k = 0; k < 16; k++) ids[k] = (i % 2 ? 30000 : 300) + 17 * k;
+        const job j = {.ids = ids, .n = 16, .sampling = sampler(i), .max_new = 32};
+        ht_gen_result r = same(plain, guess, &j, &w);
+        T_TRUE(num(&ht_json_get(receipt(ar, guess), "phases")->at[1], "accepted") > 4);
+        ht_gen_result_done(&r);
+    }
+    ht_arena_free(ar);
+    ht_session_free(plain);
+    ht_session_free(guess);
+    ht_session_free(d);
+    ht_engine_close(e);
+    ht_engine_close(draft);
+}
+
 /* The given draft guesses for a copy of itself in 8-bit arithmetic, at the vocabulary and depth of
  * a real model: 50 prompts of 256 tokens. */
 T_CASE_FULL(speculate, given_draft_model, 1800)

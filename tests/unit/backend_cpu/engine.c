@@ -97,6 +97,35 @@ T_CASE(cpu_engine, want_nothing)
     small_free(&s);
 }
 
+/* Only the first ids: their logits are those of the whole head, the others are not written. */
+T_CASE(cpu_engine, few_ids)
+{
+    enum { VOCAB = 71, IDS = 17 };
+    small s;
+    int32_t tok = 1, pos = 0;
+    uint16_t seq = 0;
+    uint32_t want = 0;
+    float all[VOCAB], few[VOCAB];
+    small_new(&s, &small_llama, HT_KV_F16, 64, 1);
+    for (int plain = 0; plain < 2; plain++) {
+        engine g;
+        engine_open(&g, &s, "threads=2", plain ? HT_ACT_F32 : HT_ACT_Q8, 1, 1, plain);
+        ht_batch b = one_row(&s, &tok, &pos, &seq, &want);
+        engine_step(&g, &s, &b, all);
+        tok = 2;
+        engine_step(&g, &s, &b, few);
+        T_TRUE(memcmp(all + IDS, few + IDS, sizeof all - IDS * sizeof *all) != 0);
+        tok = 1, b.n_ids = IDS;
+        engine_step(&g, &s, &b, all);
+        T_EQ_MEM(all + IDS, few + IDS, sizeof all - IDS * sizeof *all); /* still of token 2 */
+        b.n_ids = 0;
+        engine_step(&g, &s, &b, few);
+        T_EQ_MEM(all, few, IDS * sizeof *all);
+        engine_close(&g);
+    }
+    small_free(&s);
+}
+
 /* A cancel before run counts for it, and is then used up. */
 T_CASE(cpu_engine, cancel)
 {
