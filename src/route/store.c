@@ -5,8 +5,10 @@
 #include "evid/schema.h"
 #include "route/files.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -51,16 +53,53 @@ int ht_store_init(const char *dir, const ht_trust *t, const char *policy, ht_err
     return rc;
 }
 
+/* One writer of index and high-water mark at a time: a lock on the folder itself, released by
+ * close(). */
+static int lock(const char *dir, int *fd, ht_err *e)
+{
+    *fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    while (*fd >= 0 && flock(*fd, LOCK_EX) != 0)
+        if (errno != EINTR) {
+            close(*fd);
+            *fd = -1;
+        }
+    return *fd >= 0 ? 0 : HT_FAIL(e, HT_EIO, "%s: %s", dir, strerror(errno));
+}
+
+static int read_high(ht_store *s, ht_highwater *high, ht_err *e)
+{
+    const char *text;
+    uint64_t n;
+    *high = (ht_highwater){0};
+    if (!route__exists(s->dir, "highwater.json")) return 0;
+    HT_TRY(ht_read_under(s->a, s->dir, "highwater.json", HT_STORE_FILE, &text, &n, e));
+    return ht_highwater_parse(s->a, text, n, high, e);
+}
+
+/* Under the lock, and only upwards: another process may have seen a newer index meanwhile. */
+static int raise_high(ht_store *s, ht_err *e)
+{
+    ht_highwater high;
+    ht_buf b;
+    int fd;
+    HT_TRY(lock(s->dir, &fd, e));
+    ht_buf_init(&b, HT_STORE_FILE);
+    int rc = read_high(s, &high, e);
+    const bool newer = !rc && s->index.version > high.version;
+    if (newer) rc = ht_highwater_write(&s->index, &b, e);
+    if (newer && !rc) rc = route__put(s->dir, "highwater.json", b.p, b.n, e);
+    ht_buf_done(&b);
+    close(fd);
+    return rc;
+}
+
 static int load_index(ht_store *s, ht_err *e)
 {
     const char *text;
     uint64_t n;
     ht_dsse env;
-    ht_highwater high = {0};
-    if (route__exists(s->dir, "highwater.json")) {
-        HT_TRY(ht_read_under(s->a, s->dir, "highwater.json", HT_STORE_FILE, &text, &n, e));
-        HT_TRY(ht_highwater_parse(s->a, text, n, &high, e));
-    }
+    ht_highwater high;
+    HT_TRY(read_high(s, &high, e));
     if (!route__exists(s->dir, "index.dsse.json")) {
         if (high.version == 0) return 0;
         return HT_FAIL(e, HT_EGATE, "INDEX_REPLAYED: the index of version %llu is gone",
@@ -72,13 +111,7 @@ static int load_index(ht_store *s, ht_err *e)
     HT_TRY(ht_index_parse(s->a, (const char *)env.payload, env.n, &s->index, e));
     HT_TRY(ht_index_check(&s->index, &high, s->now_unix, e));
     s->has_index = true;
-    if (s->index.version == high.version) return 0;
-    ht_buf b;
-    ht_buf_init(&b, HT_STORE_FILE);
-    int rc = ht_highwater_write(&s->index, &b, e);
-    if (rc == 0) rc = route__put(s->dir, "highwater.json", b.p, b.n, e);
-    ht_buf_done(&b);
-    return rc;
+    return s->index.version == high.version ? 0 : raise_high(s, e);
 }
 
 int ht_store_open(ht_arena *a, const char *dir, int64_t now, ht_store *s, ht_err *e)
@@ -119,6 +152,39 @@ const ht_key **route__with_role(ht_store *s, enum ht_role role, const ht_key *co
     return out;
 }
 
+/* The index on disk is the one that was opened: nobody published another meanwhile. */
+static int unchanged(ht_store *s, ht_err *e)
+{
+    const char *text;
+    uint64_t n;
+    ht_dsse env;
+    uint8_t digest[HT_SHA256_BYTES];
+    char sha[HT_SHA256_HEX];
+    bool same = !s->has_index && !route__exists(s->dir, "index.dsse.json");
+    if (s->has_index) {
+        HT_TRY(ht_read_under(s->a, s->dir, "index.dsse.json", HT_STORE_FILE, &text, &n, e));
+        HT_TRY(ht_dsse_parse(s->a, text, n, &env, e));
+        HT_TRY(ht_sha256_of(env.payload, env.n, digest, e));
+        ht_hex(digest, sizeof digest, sha);
+        same = strcmp(sha, s->index.sha256) == 0;
+    }
+    return same ? 0
+                : HT_FAIL(e, HT_EGATE,
+                          "CHANGED_MEANWHILE: another command has changed the index of %s; "
+                          "nothing is lost, run this one again",
+                          s->dir);
+}
+
+static int replace_index(ht_store *s, const ht_buf *env, ht_err *e)
+{
+    int fd;
+    HT_TRY(lock(s->dir, &fd, e));
+    int rc = unchanged(s, e);
+    if (rc == 0) rc = route__put(s->dir, "index.dsse.json", env->p, env->n, e);
+    close(fd);
+    return rc;
+}
+
 /* Sign `next` as the successor of the index in force, write it, open it again as any reader
  * would. */
 static int publish(ht_store *s, ht_index *next, const ht_key *const *keys, size_t n_keys, ht_err *e)
@@ -140,7 +206,7 @@ static int publish(ht_store *s, ht_index *next, const ht_key *const *keys, size_
     ht_buf_init(&env, HT_STORE_FILE);
     int rc = ht_index_write(next, &b, e);
     if (rc == 0) rc = ht_dsse_sign(b.p, b.n, HT_INDEX_TYPE, signer, n, &env, e);
-    if (rc == 0) rc = route__put(s->dir, "index.dsse.json", env.p, env.n, e);
+    if (rc == 0) rc = replace_index(s, &env, e);
     ht_buf_done(&b);
     ht_buf_done(&env);
     return rc ? rc : load_index(s, e);

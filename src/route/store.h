@@ -35,7 +35,9 @@ HT_MUST_USE int ht_store_init(const char *dir, const ht_trust *, const char *pol
  * qualified, other policy, tombstoned; PENDING_SIGNATURE when one key
  * has signed and another must follow (the signature is kept). Cells that failed a gate enter the
  * index as negatives, also when none qualified, by a key with the role index alone. Bundles that
- * are not production eligible are admitted only where the policy in force is a fixture. */
+ * are not production eligible are admitted only where the policy in force is a fixture. As of every
+ * function here that writes an index: CHANGED_MEANWHILE when another process wrote one since the
+ * store was opened; nothing is lost then. */
 HT_MUST_USE int ht_store_promote(ht_store *, const char *bundle_dir, const ht_key *const *keys,
                                  size_t n_keys, char id[HT_SHA256_HEX], ht_err *);
 /* Entries of a bundle leave the index and a tombstone comes in. */

@@ -59,6 +59,29 @@ static size_t rows(world *w, ht_route_entry **t)
     return n;
 }
 
+/* Two commands at once wrote index and high-water mark of each other: nothing could be opened any
+ * more. Whoever comes second is told so. */
+T_CASE(store, two_writers)
+{
+    world w;
+    ht_store first, second;
+    ht_err e = {0};
+    begin(&w);
+    const ht_key *const key[] = {w.k[4]};
+    T_OK(open_at(&w, &first, FX_NOW, &e), e);
+    T_OK(open_at(&w, &second, FX_NOW + 1, &e), e);
+    T_OK(ht_store_renew(&first, key, 1, &e), e);
+    T_ERR(ht_store_renew(&second, key, 1, &e), HT_EGATE, e, "CHANGED_MEANWHILE");
+    T_OK(open_at(&w, &second, FX_NOW + 1, &e), e);
+    T_EQ_INT(second.index.version, 1);
+    T_OK(ht_store_renew(&first, key, 1, &e), e);
+    T_ERR(ht_store_renew(&second, key, 1, &e), HT_EGATE, e, "CHANGED_MEANWHILE");
+    T_OK(open_at(&w, &second, FX_NOW + 1, &e), e);
+    T_EQ_INT(second.index.version, 2);
+    T_OK(ht_store_renew(&second, key, 1, &e), e);
+    end(&w);
+}
+
 T_CASE(store, promotion_takes_two_keys)
 {
     world w;
