@@ -256,7 +256,7 @@ T_CASE_SECONDS(pack, cancelled_leaves_nothing, 120)
     int calls = 0;
     const char *to = out("x.htpack");
     const ht_pack_params p = {.precision = "q8", .progress = stop_at_half, .user = &calls};
-    T_ERR(ht_pack_make(TALE, to, &p, NULL, &err), HT_ECANCELLED, err, "stopped");
+    T_ERR(ht_pack_make(TALE, to, &p, NULL, &err), HT_ECANCELLED, err, "cancelled");
     T_CHECK(calls > 2, "%d calls", calls);
     T_CHECK(access(to, F_OK) != 0, "a cancelled pack left a file");
     T_EQ_INT(rmdir(t_tmp()), 0); /* nor a temporary one */
