@@ -1497,6 +1497,7 @@ class Amendment:
             'changed': array(text), 'costmapSha256': digest, 'expiresUtc': utc, 'guards': array(obj), 'machine': obj,
             'measuredUtc': utc, 'policySha256': digest, 'result': word('PASSED', 'FAILED', 'NOT_ADMISSIBLE_ENV'),
             'stateSha256': digest}, 'amendment', 'hetero/amendment/1')
+        need(unix(p['measuredUtc']) <= now, 'AMENDMENT_NOT_YET_VALID')
         need(now < unix(p['expiresUtc']), 'AMENDMENT_EXPIRED')
         need(p['bundleId'] == b.id, 'AMENDMENT: for another bundle')
         self.b, self.policy = b, b.policy

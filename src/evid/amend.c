@@ -337,6 +337,11 @@ int ht_amendment_open(ht_arena *a, const char *text, size_t n, const ht_trust *t
     if (!ht_utc_parse(evid__str(p, "measuredUtc"), &out->measured_unix) ||
         !ht_utc_parse(evid__str(p, "expiresUtc"), &out->expires_unix))
         return HT_FAIL(e, HT_EFORMAT, "AMENDMENT: a time is none");
+    if (out->measured_unix > now)
+        return HT_FAIL(e, HT_EGATE,
+                       "AMENDMENT_NOT_YET_VALID: it was measured at %s, in the future; check the "
+                       "clock of this machine",
+                       evid__str(p, "measuredUtc"));
     if (now >= out->expires_unix)
         return HT_FAIL(e, HT_EGATE,
                        "AMENDMENT_EXPIRED: it was good until %s; run the canary again: hetero "

@@ -44,7 +44,7 @@ typedef struct {
     const ht_json *predicate;
 } ht_amendment;
 /* Envelope, signature by role bench, form and expiry. HT_EGATE: BAD_SIGNATURE, UNKNOWN_TYPE,
- * AMENDMENT_EXPIRED. */
+ * AMENDMENT_EXPIRED, AMENDMENT_NOT_YET_VALID (measured in the future). */
 HT_MUST_USE int ht_amendment_open(ht_arena *, const char *text, size_t n, const ht_trust *,
                                   int64_t now_unix, ht_amendment *out, ht_err *);
 /* The same, and every figure against the bundle that it amends. HT_EFORMAT RECOMPUTED, or as of

@@ -80,6 +80,7 @@ def refusals(bundle, now, bench, index, stranger):
     yield same('a key without the role', 'BAD_SIGNATURE', make(index))
     yield same('a key of nobody', 'BAD_SIGNATURE', make(stranger))
     yield same('expired', 'AMENDMENT_EXPIRED', make(measured=now - 31 * DAY))
+    yield same('of the future', 'AMENDMENT_NOT_YET_VALID', make(measured=now + DAY))
     yield same('a longer life', 'RECOMPUTED', make(expiresUtc='2089-01-01T00:00:00Z'))
     yield 'of another bundle', 'it is for bundle', 'for another bundle', make(bundleId='a' * 64)
     yield same('another subject', 'RECOMPUTED', make(
