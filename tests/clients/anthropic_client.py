@@ -74,7 +74,9 @@ def tools(client, s):
         parts = [e.delta.partial_json for e in st
                  if e.type == 'content_block_delta' and e.delta.type == 'input_json_delta']
         final = st.get_final_message()
-    check(json.loads(''.join(parts)) == use[0].input, 'tools: streamed input', repr((parts, use[0].input)))
+    whole = client.messages.create(messages=ask[:1], tool_choice={'type': 'tool', 'name': 'get_weather'}, **kw)
+    use = [b for b in whole.content if b.type == 'tool_use']
+    check(len(use) == 1 and json.loads(''.join(parts)) == use[0].input, 'tools: streamed input', repr((parts, use)))
     check(final.content[-1].type == 'tool_use' and final.content[-1].input == use[0].input, 'tools: assembled')
 
 

@@ -110,7 +110,8 @@ def tools(client, s):
             ended = c.choices[0].finish_reason
     check(name == 'get_weather' and index == {0}, 'tools: streamed name', repr((name, index)))
     jsonschema.validate(json.loads(text), WEATHER['function']['parameters'])
-    check(json.loads(text) == args, 'tools: streamed arguments are those of the whole answer', repr((text, args)))
+    whole = client.chat.completions.create(messages=ask[:1], tool_choice=named, **kw).choices[0].message.tool_calls
+    check(text == whole[0].function.arguments, 'tools: streamed arguments are those of the whole answer', repr((text, whole)))
     # The named choice ends with "stop" at OpenAI, "tool_calls" at others; both are read by clients.
     check(ended in ('tool_calls', 'stop'), 'tools: streamed finish', ended)
     strict = json.loads(json.dumps(WEATHER))
@@ -149,9 +150,12 @@ def schemas(client, s):
         check(isinstance(json.loads(r.choices[0].message.content), dict), 'schema: json_object')
     else:
         check(r.choices[0].message.content.startswith('{'), 'schema: json_object begins', r.choices[0].message.content)
-    p = client.chat.completions.parse(model=s.model, messages=USER, response_format=Person, temperature=0,
-                                      max_tokens=200, extra_body={'repeat_penalty': 1.3})
-    check(p.choices[0].message.parsed is None or isinstance(p.choices[0].message.parsed, Person), 'schema: parse()')
+    try:
+        p = client.chat.completions.parse(model=s.model, messages=USER, response_format=Person, temperature=0,
+                                          max_tokens=200, extra_body={'repeat_penalty': 1.3})
+        check(isinstance(p.choices[0].message.parsed, Person), 'schema: parse()')
+    except openai.LengthFinishReasonError as e:  # a name has no end: the small model may never close it
+        check(e.completion.usage.completion_tokens == 200, 'schema: parse() of a cut answer', str(e))
     bad = {'type': 'json_schema', 'json_schema': {'name': 'x', 'schema': {'type': 'object', 'patternProperties': {}}}}
     e = raises(openai.BadRequestError, 'schema: an unknown keyword is refused', lambda: client.chat.completions.create(
         model=s.model, messages=USER, response_format=bad), 'patternProperties')
