@@ -2,7 +2,7 @@
 # `generic` has none. A directory that does not exist, or is not for this machine type, is skipped.
 # -O3: these files are loops over columns and rows that want full vectorisation; values do not change.
 # Not under a sanitizer: instrumented -O3 takes minutes a file.
-ISA_OPT := $(if $(SAN),,-O3)
+ISA_OPT := $(if $(SAN),-DCPU_INSTRUMENTED,-O3)
 # -fno-var-tracking: in these long straight functions gcc spends half its time on debug locations.
 ISA_FLAGS_generic := $(ISA_OPT)
 ISA_FLAGS_avx2    := $(ISA_OPT) -fno-var-tracking -mavx2 -mfma -mf16c -mbmi -mbmi2 -mlzcnt

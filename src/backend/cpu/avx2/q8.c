@@ -10,11 +10,19 @@
 #include <immintrin.h>
 #include <string.h>
 
+/* Straight code for each type and number of tokens; instrumented, it would compile for minutes. */
+#ifdef CPU_INSTRUMENTED
+#define CPU_UNROLLED 0
+#else
+#define CPU_UNROLLED 1
+#endif
+
 /* Bytes that weights are asked for before their use: decoding fills the core's window. Tokens
  * that share a pass over a tile. */
 enum { AHEAD = 8192, MOST = 6 };
 
 #define INL static inline __attribute__((always_inline))
+#include "backend/cpu/unroll.h"
 /* The sum is in a register here: without it compilers make all products of a group first. */
 #define PIN(sum) __asm__ volatile("" : "+x"(sum))
 typedef struct {
@@ -36,7 +44,7 @@ INL __m256 bytes8(const uint8_t *p)
         _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
 }
 
-INL void group_q4_k(const uint8_t *w, uint32_t g, int half, group8 *o)
+KERN void group_q4_k(const uint8_t *w, uint32_t g, int half, group8 *o)
 {
     const __m256i low = _mm256_set1_epi32(15), top = _mm256_set1_epi32(0x30);
     const int j = (int)(g % 8);
@@ -55,7 +63,7 @@ INL void group_q4_k(const uint8_t *w, uint32_t g, int half, group8 *o)
     o->q = w + 256 + 256 * j + 32 * half;
 }
 
-INL void group_of(const int type, const uint8_t *w, uint32_t g, int half, group8 *o)
+KERN void group_of(const int type, const uint8_t *w, uint32_t g, int half, group8 *o)
 {
     if (type == HT_Q4_K) {
         group_q4_k(w, g, half, o);
@@ -76,7 +84,7 @@ INL void group_of(const int type, const uint8_t *w, uint32_t g, int half, group8
 }
 
 /* Levels of columns 4c to 4c+3: unsigned nibbles, or signed. */
-INL __m256i levels(const int type, const group8 *o, const int c)
+KERN __m256i levels(const int type, const group8 *o, const int c)
 {
     const __m256i low = _mm256_set1_epi8(15), top = _mm256_set1_epi8(0x30);
     if (type == HT_Q8_0) return _mm256_xor_si256(load(o->q + 64 * c), _mm256_set1_epi8(-128));
@@ -105,8 +113,8 @@ INL __m256i four(const void *q)
 /* A group of 16 rows times nt tokens into the sums acc [2][MOST], eight rows each. Tokens are the
  * inner loop, so that a column's levels are made once, its broadcast serves both halves and the
  * integer sums of all tokens stay in registers. */
-INL void group_times(const int type, const group8 *o, const cpu_q8 *x, size_t at, const int nt,
-                     __m256 (*acc)[MOST])
+KERN void group_times(const int type, const group8 *o, const cpu_q8 *x, size_t at, const int nt,
+                      __m256 (*acc)[MOST])
 {
     const __m256i one = _mm256_set1_epi16(1);
     const bool nibbles = type != HT_Q8_0 && type != HT_Q6_K;
@@ -115,16 +123,16 @@ INL void group_times(const int type, const group8 *o, const cpu_q8 *x, size_t at
     __m256i s[2][MOST];
     __m256 f[2][MOST];
     __asm__("" : "+r"(q)); /* one base for all loads */
-#pragma GCC unroll 8
+    UNROLL(8)
     for (int c = 0; c < 8; c++) {
         const bool first = c == 0 || (type == HT_Q6_K && c == 4);
         const __m256i w[2] = {levels(type, o, c), levels(type, o + 1, c)};
         const __m256i mag[2] = {nibbles ? w[0] : _mm256_abs_epi8(w[0]),
                                 nibbles ? w[1] : _mm256_abs_epi8(w[1])};
-#pragma GCC unroll 8
+        UNROLL(8)
         for (int t = 0; t < nt; t++) {
             const __m256i x4 = four(q + 32 * t + 4 * c);
-#pragma GCC unroll 2
+            UNROLL(2)
             for (int h = 0; h < 2; h++) {
                 __m256i y = nibbles ? x4 : _mm256_sign_epi8(x4, w[h]);
                 y = _mm256_maddubs_epi16(mag[h], y);
@@ -142,12 +150,12 @@ INL void group_times(const int type, const group8 *o, const cpu_q8 *x, size_t at
             }
         }
     }
-#pragma GCC unroll 8
+    UNROLL(8)
     for (int t = 0; t < nt; t++) {
         const __m256 d = _mm256_set1_ps(x->d[at + (size_t)t]);
         const __m256i s8 = type == HT_Q4_0 ? _mm256_slli_epi32(four(sum + t), 3) : s[0][t];
         const __m256 ds = _mm256_mul_ps(d, _mm256_cvtepi32_ps(four(sum + t)));
-#pragma GCC unroll 2
+        UNROLL(2)
         for (int h = 0; h < 2; h++) {
             if (nibbles) s[h][t] = _mm256_madd_epi16(s[h][t], one);
             if (type == HT_Q4_0) s[h][t] = _mm256_sub_epi32(s[h][t], s8);
@@ -167,12 +175,12 @@ INL void fetch(const int type, const uint8_t *w, uint32_t g)
                            : type == HT_Q6_K ? 420
                                              : 288;
     const uint8_t *p = w + (size_t)g * bytes + AHEAD;
-#pragma GCC unroll 9
+    UNROLL(9)
     for (uint32_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
 }
 
-INL void tile_times(const int type, const uint8_t *w, uint32_t k, const cpu_q8 *x, uint32_t t0,
-                    const int nt, float *c)
+KERN void tile_times(const int type, const uint8_t *w, uint32_t k, const cpu_q8 *x, uint32_t t0,
+                     const int nt, float *c)
 {
     __m256 acc[2][MOST];
     group8 o[2];
@@ -189,12 +197,15 @@ INL void tile_times(const int type, const uint8_t *w, uint32_t k, const cpu_q8 *
 }
 
 /* At most MOST tokens at once, in groups as equal as can be. */
-INL void tile(const int type, const uint8_t *w, uint32_t k, const cpu_q8 *x, uint32_t t0,
-              uint32_t nt, float *c)
+KERN void tile(const int type, const uint8_t *w, uint32_t k, const cpu_q8 *x, uint32_t t0,
+               uint32_t nt, float *c)
 {
     for (uint32_t n; nt; nt -= n, t0 += n, c += n * CPU_LANES) {
         const uint32_t parts = (nt + MOST - 1) / MOST;
         n = (nt + parts - 1) / parts;
+#if !CPU_UNROLLED
+        tile_times(type, w, k, x, t0, (int)n, c);
+#else
         switch (n) {
         case 1: tile_times(type, w, k, x, t0, 1, c); break;
         case 2: tile_times(type, w, k, x, t0, 2, c); break;
@@ -203,6 +214,7 @@ INL void tile(const int type, const uint8_t *w, uint32_t k, const cpu_q8 *x, uin
         case 5: tile_times(type, w, k, x, t0, 5, c); break;
         default: tile_times(type, w, k, x, t0, 6, c); break;
         }
+#endif
     }
 }
 
