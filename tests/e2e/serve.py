@@ -813,7 +813,7 @@ def priorities():
                 ts.append(threading.Thread(target=one, args=(key, name)))
                 ts[-1].start()
                 check(s.waiting(len(ts)), 'it waits', name)
-            first.sock.close()  # the one slot is free from here on
+            first.sock.shutdown(socket.SHUT_RDWR)  # its response keeps it open; the one slot is free from here on
             [t.join() for t in ts]
             check(order[0] == 'c', 'the higher key goes first', order)
 
