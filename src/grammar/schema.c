@@ -3,6 +3,7 @@
  * references. A keyword that is not understood fails the build: a language that is too wide would
  * be a promise not kept. */
 #include "grammar/schema.h"
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -206,7 +207,7 @@ static uint32_t count(grammar__schema_c *c, const ht_json *s, const char *key, c
 {
     const ht_json *v = ht_json_get(s, key);
     if (!v) return def;
-    const bool whole = v->type == HT_JINT || (v->type == HT_JREAL && v->d == (double)(int64_t)v->d);
+    const bool whole = v->type == HT_JINT || (v->type == HT_JREAL && v->d == trunc(v->d));
     if (!whole || v->d < 0) {
         grammar__schema_fail(c, HT_EFORMAT, grammar__schema_at(c, path, key),
                              "must be a whole number from 0");

@@ -254,6 +254,8 @@ static const struct {
     {"{\"type\":\"array\",\"items\":{\"type\":\"array\",\"contains\":{}}}", HT_EUNSUPPORTED,
      "#/items/contains", "not supported"},
     {"{\"type\":\"array\",\"uniqueItems\":true}", HT_EUNSUPPORTED, "#/uniqueItems", ""},
+    {"{\"type\":\"array\",\"maxItems\":1e42}", HT_EUNSUPPORTED, "#/maxItems", "is more than"},
+    {"{\"type\":\"array\",\"maxItems\":2.5}", HT_EFORMAT, "#/maxItems", "whole number"},
     {"{\"type\":\"number\",\"multipleOf\":0.1}", HT_EUNSUPPORTED, "#/multipleOf", ""},
     {"{\"type\":\"string\",\"format\":\"color\"}", HT_EUNSUPPORTED, "#/format", "color"},
     {"{\"type\":\"string\",\"pattern\":\"(?=a)b\"}", HT_EUNSUPPORTED, "#/pattern", "look-around"},
