@@ -32,12 +32,10 @@ static void write_pair_list(ht_jw *w, const char *key, const ht_pairs *p)
     ht_jw_end(w, ']');
 }
 
-void evid__write_stat(ht_jw *w, const char *key, const ht_stat *s, bool known, const char *reason)
+/* A statistic as an object, its members in the order of canonical JSON; tests: with the counts of
+ * its tests, as in a verdict's reasons. */
+static void stat_object(ht_jw *w, const char *key, const ht_stat *s, bool tests)
 {
-    if (!known) {
-        ht_jw_unknown(w, key, reason);
-        return;
-    }
     ht_jw_key(w, key);
     ht_jw_obj(w);
     ht_jw_kuint(w, "hiPpm", s->hi);
@@ -47,33 +45,23 @@ void evid__write_stat(ht_jw *w, const char *key, const ht_stat *s, bool known, c
     ht_jw_kuint(w, "maxPpm", s->max);
     ht_jw_kuint(w, "minPpm", s->min);
     ht_jw_kuint(w, "n", s->n);
+    if (tests) ht_jw_kuint(w, "signNum", s->sign.num);
     ht_jw_kuint(w, "ties", s->ties);
+    if (tests) ht_jw_kuint(w, "wilcoxonNum", s->wilcoxon.num);
     ht_jw_kuint(w, "wins", s->wins);
     ht_jw_end(w, '}');
 }
 
-/* The same with its tests, and a verdict's reasons. */
+void evid__write_stat(ht_jw *w, const char *key, const ht_stat *s, bool known, const char *reason)
+{
+    if (known) stat_object(w, key, s, false);
+    else ht_jw_unknown(w, key, reason);
+}
+
 static void write_stat(ht_jw *w, const char *key, const ht_pairs *p)
 {
-    if (!p->has_stat) {
-        ht_jw_unknown(w, key, p->ref_failed ? "REFERENCE_FAILED" : "TOO_FEW");
-        return;
-    }
-    const ht_stat *s = &p->stat;
-    ht_jw_key(w, key);
-    ht_jw_obj(w);
-    ht_jw_kuint(w, "hiPpm", s->hi);
-    ht_jw_kuint(w, "hlPpm", s->hl);
-    ht_jw_kuint(w, "loPpm", s->lo);
-    ht_jw_kuint(w, "losses", s->losses);
-    ht_jw_kuint(w, "maxPpm", s->max);
-    ht_jw_kuint(w, "minPpm", s->min);
-    ht_jw_kuint(w, "n", s->n);
-    ht_jw_kuint(w, "signNum", s->sign.num);
-    ht_jw_kuint(w, "ties", s->ties);
-    ht_jw_kuint(w, "wilcoxonNum", s->wilcoxon.num);
-    ht_jw_kuint(w, "wins", s->wins);
-    ht_jw_end(w, '}');
+    if (p->has_stat) stat_object(w, key, &p->stat, true);
+    else ht_jw_unknown(w, key, p->ref_failed ? "REFERENCE_FAILED" : "TOO_FEW");
 }
 
 static const char *tail_name(int tail)
