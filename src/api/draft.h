@@ -26,6 +26,7 @@ bool api__draft_reads(const api__draft *, const int32_t *tokens, uint32_t len);
 /* Evaluate what is missing of tokens[0..len), of which the first `known` stay as they are, and
  * leave room for `room` more before the view starts again. *logits [vocab] behind the last one,
  * valid until the next call; *rows (added to): tokens evaluated. */
-HT_MUST_USE int api__draft_logits(api__draft *, const int32_t *tokens, uint32_t known, uint32_t len,
-                                  uint32_t room, const float **logits, uint32_t *rows, ht_err *);
+HT_MUST_USE int api__draft_logits(api__draft *, const int32_t *tokens, uint32_t known,
+                                  uint32_t len, uint32_t room, const float **logits,
+                                  uint32_t *rows, ht_err *);
 #endif

@@ -4,12 +4,10 @@
 #include <math.h>
 #include <string.h>
 
-static const double
-    row_guess = 0.15,  /* time of an extra row before any was measured: dear, so that the first
-                          rounds need a likely draft */
-    row_least = 0.01,  /* no extra row counts as cheaper than this */
-    margin = 1.1,      /* times are taken this much longer than measured */
-    prior_weight = 4,  /* tokens that a starting chance counts for */
+static const double row_guess = 0.15, /* time of an extra row before any was measured */
+    row_least = 0.01,                 /* no extra row counts as cheaper than this */
+    margin = 1.1,                     /* times are taken this much longer than measured */
+    prior_weight = 4,                 /* tokens that a starting chance counts for */
     memory = 0.95,     /* older tokens count this much less for each newer one: about 20 count */
     loss_share = 0.01, /* losses allowed, per token made */
     loss_start = 1,    /* and at the start, in plain steps */

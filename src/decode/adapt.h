@@ -13,44 +13,40 @@
 #include "core/err.h"
 #include <stdbool.h>
 
-enum {
-    HT_ADAPT_MOST = 15,   /* drafted tokens of a round at most                         */
-    HT_ADAPT_WINDOW = 16, /* rounds over which a source is judged                      */
-    HT_ADAPT_PLAIN = 9
-}; /* plain steps whose median is the unit                      */
+enum { HT_ADAPT_MOST = 15,           /* drafted tokens of a round at most                         */
+       HT_ADAPT_WINDOW = 16,         /* rounds over which a source is judged                      */
+       HT_ADAPT_PLAIN = 9 };         /* plain steps whose median is the unit                      */
 enum ht_adapt_from { HT_ADAPT_LOOKUP, HT_ADAPT_MODEL, HT_ADAPT_SOURCES };
-enum {
-    HT_ADAPT_MATCHES = 5, /* classes of lookup: match of 2, 3, 4-7, 8-15, 16           */
-    HT_ADAPT_BINS = 8,    /* classes of a model: eighths of its own probability        */
-    HT_ADAPT_ANY = HT_ADAPT_MATCHES + HT_ADAPT_BINS, /* a model's tokens together            */
-    HT_ADAPT_CLASSES
-};
+enum { HT_ADAPT_MATCHES = 5,         /* classes of lookup: match of 2, 3, 4-7, 8-15, 16           */
+       HT_ADAPT_BINS = 8,            /* classes of a model: eighths of its own probability        */
+       HT_ADAPT_ANY = HT_ADAPT_MATCHES + HT_ADAPT_BINS,   /* a model's tokens together            */
+       HT_ADAPT_CLASSES };
 
 typedef struct {
-    double saved[HT_ADAPT_WINDOW]; /* plain steps saved (lost: negative) by the last rounds     */
+    double saved[HT_ADAPT_WINDOW];   /* plain steps saved (lost: negative) by the last rounds     */
     uint32_t n, at;
-    uint32_t pause;     /* tokens of the next pause                                  */
-    uint64_t off_until; /* token count at which it is tried again                    */
+    uint32_t pause;                  /* tokens of the next pause                                  */
+    uint64_t off_until;              /* token count at which it is tried again                    */
 } ht_adapt_source;
 
-typedef struct {                    /* by ht_adapt_init; one per sequence                        */
-    uint64_t plain[HT_ADAPT_PLAIN]; /* ns of the last plain steps                                */
+typedef struct {                     /* by ht_adapt_init; one per sequence                        */
+    uint64_t plain[HT_ADAPT_PLAIN];  /* ns of the last plain steps                                */
     uint32_t n_plain, plain_at, since_plain;
     double extra[HT_ADAPT_MOST + 1]; /* time of k extra rows; < 0: never measured                 */
     double draft_cost, sync_cost;    /* of one drafted token; of one the model catches up on      */
     double tested[HT_ADAPT_CLASSES], right[HT_ADAPT_CLASSES];
     ht_adapt_source source[HT_ADAPT_SOURCES];
-    uint64_t tokens; /* made so far                                               */
-    double ledger;   /* plain steps saved so far                                  */
+    uint64_t tokens;                 /* made so far                                               */
+    double ledger;                   /* plain steps saved so far                                  */
 } ht_adapt;
 
-typedef struct { /* a finished round                                          */
+typedef struct {                     /* a finished round                                          */
     enum ht_adapt_from from;
-    uint32_t drafted, tokens;     /* tokens: what it made, at least 1                          */
-    uint64_t verify_ns, draft_ns; /* draft_ns: to draft, without sync_ns                       */
-    uint64_t sync_ns;             /* to bring the draft model up to date                       */
+    uint32_t drafted, tokens;        /* tokens: what it made, at least 1                          */
+    uint64_t verify_ns, draft_ns;    /* draft_ns: to draft, without sync_ns                       */
+    uint64_t sync_ns;                /* to bring the draft model up to date                       */
     uint32_t sync_tokens;
-    bool first; /* sync_ns is the first view: judged before           */
+    bool first;                      /* sync_ns is the first view: judged before           */
 } ht_adapt_round;
 
 void ht_adapt_init(ht_adapt *);
@@ -73,7 +69,7 @@ bool ht_adapt_keep(const ht_adapt *, uint32_t have, double chain);
 /* Whether a draft may be longer than `have`: at most twice what was measured. */
 bool ht_adapt_may(const ht_adapt *, uint32_t have);
 int ht_adapt_match_class(uint32_t match);
-int ht_adapt_bin_class(double p); /* p: the model's own probability of what it drafted         */
+int ht_adapt_bin_class(double p);    /* p: the model's own probability of what it drafted         */
 double ht_adapt_chance(const ht_adapt *, int cls);
 void ht_adapt_seen(ht_adapt *, int cls, uint32_t tested, uint32_t right);
 /* Takes the round's times into account. Returns the ns it saved against plain steps. */
