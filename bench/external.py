@@ -73,9 +73,9 @@ def compare(o, model, contexts, key, state):
     print('\n%s: %s, %s, %.0f s, %s' % (name, d['verdict'], d['class'], took, os.path.basename(d['bundle'])))
     for r in d['rows']:
         change = ('%+.1f %%, %+.1f to %+.1f' % (r['changePercent'], r['changeLow'], r['changeHigh'])
-                  if 'changePercent' in r else 'none')
+                  if r['changePercent'] != 'unknown' else 'none')
         print('| %s | %s | %.1f ms (%.1f) | %.1f ms (%.1f) | %s | %s of %s | null run %s | failed %d, %d |' % (
-            r['context'], r['metric'], r['heteroMs'], r['heteroMaxMs'], r['foreignMs'], r['foreignMaxMs'], change, r.get('wins', 0),
+            r['context'], r['metric'], r['heteroMs'], r['heteroMaxMs'], r['foreignMs'], r['foreignMaxMs'], change, r['wins'],
             r['pairs'], r['nullRun'], r['failedHetero'], r['failedForeign']))
 
 
