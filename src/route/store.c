@@ -87,10 +87,15 @@ static int raise_high(ht_store *s, ht_err *e)
     int rc = read_high(s, &high, e);
     const bool newer = !rc && s->index.version > high.version;
     if (newer) rc = ht_highwater_write(&s->index, &b, e);
-    if (newer && !rc) rc = route__put(s->dir, "highwater.json", b.p, b.n, e);
+    const bool kept = !newer || rc || !(rc = route__put(s->dir, "highwater.json", b.p, b.n, e));
     ht_buf_done(&b);
     close(fd);
-    return rc;
+    if (kept) return rc;
+    const ht_err why = *e; /* a mark that cannot be kept would let an old index pass for a new one */
+    return HT_FAIL(e, rc,
+                   "%s; what this index is newer than must be noted there before it is used: run hetero "
+                   "routes --store %s once as the folder's owner, or let this user write there",
+                   why.msg, s->dir);
 }
 
 static int load_index(ht_store *s, ht_err *e)
