@@ -91,11 +91,12 @@ static int raise_high(ht_store *s, ht_err *e)
     ht_buf_done(&b);
     close(fd);
     if (kept) return rc;
-    const ht_err why = *e; /* a mark that cannot be kept would let an old index pass for a new one */
-    return HT_FAIL(e, rc,
-                   "%s; what this index is newer than must be noted there before it is used: run hetero "
-                   "routes --store %s once as the folder's owner, or let this user write there",
-                   why.msg, s->dir);
+    const ht_err why = *e;
+    return HT_FAIL(
+        e, rc, /* without the mark an old index could pass for a new one */
+        "%s; the version of this index must be noted there before it is used: run hetero routes "
+        "--store %s once as the folder's owner, or let this user write there",
+        why.msg, s->dir);
 }
 
 static int load_index(ht_store *s, ht_err *e)
