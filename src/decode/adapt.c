@@ -10,8 +10,11 @@ static const double row_guess = 0.15, /* time of an extra row before any was mea
     prior_weight = 4,                 /* tokens that a starting chance counts for */
     memory = 0.95,     /* older tokens count this much less for each newer one: about 20 count */
     loss_share = 0.01, /* losses allowed, per token made */
-    loss_start = 1,    /* and at the start, in plain steps */
+    window_loss = 1,   /* plain steps a young window may lose before its source is paused */
     invest = 0.1;      /* a first view may cost this part of the tokens to come */
+/* Losses allowed at the start, in plain steps. A lookup is judged by guesses that cost nothing as
+ * well; a model by its rounds alone, the first of which run on cold code and starting chances. */
+static const double loss_start[HT_ADAPT_SOURCES] = {[HT_ADAPT_LOOKUP] = 1, [HT_ADAPT_MODEL] = 3};
 enum { PAUSE_FIRST = 16, PAUSE_LAST = 1024, PLAIN_FIRST = 3, PLAIN_EVERY = 64, REACH_FIRST = 4 };
 
 void ht_adapt_init(ht_adapt *a)
@@ -120,15 +123,15 @@ static double blend(double old, double x, double least)
 
 /* ---- decisions ------------------------------------------------------------------------------- */
 
-/* Losses that are still allowed, in plain steps. */
-static double allowance(const ht_adapt *a)
+/* Losses that a source may still cause, in plain steps. */
+static double allowance(const ht_adapt *a, enum ht_adapt_from from)
 {
-    return a->ledger + loss_start + loss_share * (double)a->tokens;
+    return a->ledger + loss_start[from] + loss_share * (double)a->tokens;
 }
 
 static bool is_on(const ht_adapt *a, enum ht_adapt_from from)
 {
-    return ht_adapt_unit(a) && a->tokens >= a->source[from].off_until && allowance(a) > 0;
+    return ht_adapt_unit(a) && a->tokens >= a->source[from].off_until && allowance(a, from) > 0;
 }
 
 uint32_t ht_adapt_lookup(const ht_adapt *a, uint32_t match, uint32_t most)
@@ -151,7 +154,7 @@ uint32_t ht_adapt_lookup(const ht_adapt *a, uint32_t match, uint32_t most)
 
 bool ht_adapt_model(const ht_adapt *a, uint32_t behind)
 {
-    return is_on(a, HT_ADAPT_MODEL) && allowance(a) > behind * a->sync_cost &&
+    return is_on(a, HT_ADAPT_MODEL) && allowance(a, HT_ADAPT_MODEL) > behind * a->sync_cost &&
            ht_adapt_more(a, 0, 1);
 }
 
@@ -187,7 +190,7 @@ static void judge(ht_adapt *a, ht_adapt_source *s, double saved)
     double sum = 0;
     for (uint32_t i = 0; i < s->n; i++) sum += s->saved[i];
     if (s->n == HT_ADAPT_WINDOW && sum > 0) s->pause = PAUSE_FIRST;
-    if (sum >= 0 || (s->n < HT_ADAPT_WINDOW && sum > -loss_start)) return;
+    if (sum >= 0 || (s->n < HT_ADAPT_WINDOW && sum > -window_loss)) return;
     s->n = s->at = 0;
     s->off_until = a->tokens + s->pause;
     if (s->pause < PAUSE_LAST) s->pause *= 2;

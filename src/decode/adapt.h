@@ -7,7 +7,7 @@
  * Chances are counted by class: for lookup by the length of the match, for a draft model by how
  * sure it was. A source whose last rounds took longer than plain decoding would have is switched
  * off and tried again later, each time after a longer pause. All losses together stay within one
- * step and a hundredth of the tokens made, and one round. */
+ * step (with a draft model three), a hundredth of the tokens made, and one round. */
 #ifndef HT_DECODE_ADAPT_H
 #define HT_DECODE_ADAPT_H
 #include "core/err.h"
