@@ -2,12 +2,12 @@
 """Guessing ahead beside plain decoding, interleaved: what each way gains, and what it keeps.
 
 usage: speculate.py --hetero BIN --model FILE --draft FILE --stories quality-400.jsonl -o OUT.json
-                    [--sets lookup,draft,parallel] [--prompts 20] [--stories-n 100] [--reps 6]
-                    [-n 64] [--act q8] [--threads 2] [--budget 450]
+                    [--sets lookup,draft,parallel] [--ways greedy,T,reject] [--prompts 20]
+                    [--stories-n 100] [--reps 6] [-n 64] [--act q8] [--threads 2] [--budget 450]
        speculate.py --table OUT.json
 
 Sets: lookup (rewrite, extract and code-edit prompts and free prose, --prompts of each), draft (the
-first --stories-n story prompts; greedy, T = 0.7, and T = 0.7 by rejection) and parallel (a tenth of
+first --stories-n story prompts; greedy, T = 0.7, and T = 0.7 by rejection: --ways) and parallel (a tenth of
 them: one thread for each model, against both threads for the model alone). One cell is a prompt
 under a way of sampling. A pair is a plain run and one with guesses, in turns which comes first; a
 repetition is a pair of every cell; a cell's ratio is the median over its pairs of decode time plain
@@ -16,7 +16,8 @@ of its cells, with the quartiles. Every pair must have written the same tokens, 
 rejection, where only the number is the same.
 
 OUT.json is written after every pair and continued when it exists; no pair is begun that would end
-behind the budget; --table shows what there is so far. Exit: 0 all is there, 3 run the same command again, 1 tokens differ. Standard library only.
+behind the budget; --table shows what there is so far. Exit: 0 all is there, 3 run the same command again,
+1 tokens differ. Standard library only.
 """
 import argparse
 import json
@@ -81,10 +82,9 @@ def cells(a):
             stories.append(json.loads(line)['prompt'])
     md = ['-md', a.draft]
     for i, p in enumerate(stories[:a.stories_n]):
-        if 'draft' in sets:
-            out.append(('draft', 'greedy', p, greedy, md, []))
-            out.append(('draft', 'T 0.7', p, warm, md, []))
-            out.append(('draft', 'T 0.7 reject', p, warm, md + ['--draft-accept', 'reject'], []))
+        ways = {'greedy': (greedy, md), 'T': (warm, md), 'reject': (warm, md + ['--draft-accept', 'reject'])}
+        for way in a.ways.split(',') if 'draft' in sets else ():
+            out.append(('draft', {'greedy': way, 'T': 'T 0.7', 'reject': 'T 0.7 reject'}[way], p, *ways[way], []))
         if 'parallel' in sets and i % 10 == 0:
             for name, how in (('greedy', greedy), ('T 0.7', warm)):
                 out.append(('parallel', name, p, how, md + ['--draft-parallel', '-t', '1'], []))
@@ -137,10 +137,11 @@ def table(doc):
         print('| %s | %s | %d | %.2f | %.2f to %.2f | %d / %d | %.0f, %.0f, %.0f | %s |' % (
             s, kind, len(r), statistics.median(r), q[0], q[1], sum(x['accepted'] for x in w),
             sum(x['drafted'] for x in w), draft, runs, host, 'yes' if all(p['same'] for pairs in cs for p in pairs) else 'NO'))
-    copy = [ratio(c) for (s, k), cs in rows.items() if s == 'lookup' and k != 'prose' for c in cs]
-    if copy:
-        copy.sort()
-        print('\ncopy-heavy half of the lookup prompts: median %.2f' % statistics.median(copy[len(copy) // 2:]))
+    copy = [c for (s, k), cs in rows.items() if s == 'lookup' and k != 'prose' for c in cs]
+    if copy:  # the half of which most was copied: by what the guesses got right, not by what they gained
+        copy.sort(key=lambda pairs: pairs[0]['with']['accepted'])
+        print('\ncopy-heavy half of the lookup prompts: median %.2f' %
+              statistics.median(ratio(c) for c in copy[len(copy) // 2:]))
 
 
 def main():
@@ -149,6 +150,7 @@ def main():
         p.add_argument(name)
     p.add_argument('-o', '--out')
     p.add_argument('--sets', default='lookup,draft,parallel')
+    p.add_argument('--ways', default='greedy,T,reject')
     p.add_argument('--act', default='q8')
     for name, value in (('--prompts', 20), ('--stories-n', 100), ('--reps', 6), ('-n', 64), ('--threads', 2),
                         ('--budget', 450)):
