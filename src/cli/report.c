@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 #include "core/map.h"
 #include "evid/compare.h"
+#include "evid/sched.h"
 #include <string.h>
 #include <sys/stat.h>
 
@@ -12,9 +13,11 @@ static int make(const char *from, ht_buf *html, ht_err *e)
     const char *slash = strrchr(from, '/');
     char *text;
     size_t n;
-    if (stat(from, &st) == 0 && S_ISDIR(st.st_mode))
-        return ht_is_comparison(from) ? ht_report_comparison(from, html, e)
-                                      : ht_report_bundle(from, html, e);
+    if (stat(from, &st) == 0 && S_ISDIR(st.st_mode)) {
+        if (ht_is_comparison(from)) return ht_report_comparison(from, html, e);
+        if (ht_is_schedule(from)) return ht_report_schedule(from, html, e);
+        return ht_report_bundle(from, html, e);
+    }
     HT_TRY(ht_file_read(from, CLI_JSON_MAX, &text, &n, e));
     int rc = ht_report_file(text, n, slash ? slash + 1 : from, html, e);
     ht_mem_free(text);

@@ -7,6 +7,7 @@ import shutil
 import sys
 import threading
 import time
+import xml.dom.minidom
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
 from bundle import POLICY, V, Key, trust_root  # noqa: E402
@@ -46,6 +47,25 @@ def synthetic():
         check(c.get('class') == p.get('class') == cls, name, '%s %s %s' % (c.get('class'), p, err(r)[-200:]))
         check([g['gate'] for g in c.get('gates', []) if g['result'] == 'FAIL'] == failed, name + ': gates', c.get('gates'))
         check(c.get('hardwareEvidence') is False and c.get('productionEligible') is False, name + ': synthetic', c)
+        page(os.path.join(TOP, 'v-' + name), cls, failed)
+
+
+def page(top, cls, failed):
+    """hetero report of an experiment: one whole page, verdict and failed gates before everything else."""
+    out = os.path.join(TOP, 'page.html')
+    r = run('report', top, '-o', out)
+    text = open(out, encoding='utf-8').read() if r.returncode == 0 else ''
+    check(r.returncode == 0, 'report ' + cls, err(r)[-200:])
+    box, rest = text.partition('</div>')[::2]
+    check('<strong>%s</strong>' % cls in box and all('>%s: FAIL' % g in box for g in failed)
+          and box.count(': FAIL') == len(failed), 'report: verdict and gates come first', box[-600:])
+    check('This bundle is synthetic' in rest, 'report: a synthetic bundle is called so', rest[:300])
+    scenarios = json.load(open(os.path.join(top, 'analysis', 'sched.json')))['scenarios']
+    check(text.count('>serialised</td>') == text.count('>shared</td>') == len(scenarios), 'report: every scenario twice',
+          text[-2000:])
+    svg = text[text.find('<svg'):text.find('</svg>') + 6]
+    check(bool(xml.dom.minidom.parseString(svg).getElementsByTagName('circle')), 'report: the drawing is well-formed', svg[:200])
+    check(not any(x in text for x in ('<script', 'src=', 'href=', 'url(')), 'report: nothing is loaded', '')
 
 
 def damaged():
