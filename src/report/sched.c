@@ -1,5 +1,5 @@
 /* sched.c - the page of a scheduler experiment (hetero qualify scheduler): verdict and gates first,
- * then what ran, then each scenario with prompts serialised (arm A) and in shared passes (arm B). */
+ * then what ran, then each scenario with prompts serialised (A) and in shared passes (B). */
 #include "evid/manifest.h"
 #include "report/priv.h"
 #include <string.h>
