@@ -227,18 +227,17 @@ static void record(bench *b, const char *phase, uint32_t ctx, int rep, uint32_t 
             rep, b->type);
 }
 
-/* Microseconds a token that one thread of the persistent kernel has spent in each of its stages. */
-static void clocks(ht_plan *p, uint32_t tokens)
+/* Microseconds a token in each stage of the persistent kernel, since the last call. */
+static void clocks(bench *b, uint32_t tokens)
 {
-    static const char *const name[] = {"wait x", "qkv",        "wait a", "out",    "wait x2",
-                                       "up",     "wait h",     "down",   "wait x", "head",
-                                       "attn",   "join parts", "choose"};
-    if (!p->clocks) return;
-    printf("      ");
-    for (size_t i = 0; i < sizeof name / sizeof *name; i++)
-        printf(" %s %.1f", name[i], (double)p->clocks[i] / 1980.0 / tokens);
-    printf(" us a token (at 1980 MHz)\n");
-    memset(p->clocks, 0, CUDA_CLOCKS * sizeof *p->clocks);
+    const char *name;
+    double ns, all = 0;
+    for (int i = 0; (name = cuda__mega_stage(b->dev, i, &ns)) != NULL; i++) {
+        if (ns > 0) printf("%s %s %.1f", all > 0 ? "" : "      ", name, ns / 1000 / tokens);
+        all += ns;
+    }
+    if (all > 0) printf(" us a token\n");
+    memset(b->dev->ticks, 0, sizeof b->dev->ticks);
 }
 
 static int decode(bench *b, uint32_t steps, ht_err *e)
@@ -261,7 +260,7 @@ static int decode(bench *b, uint32_t steps, ht_err *e)
     uint64_t bytes[N] = {0};
     for (uint32_t pos = 0; pos < 4 * STEPS && !rc; pos += steps) /* warm up */
         rc = step(b, p, 1, pos, &token, &s, e);
-    if (p->clocks) memset(p->clocks, 0, CUDA_CLOCKS * sizeof *p->clocks);
+    memset(b->dev->ticks, 0, sizeof b->dev->ticks);
     for (int rep = 0; rep < REPS && !rc; rep++)
         for (int c = 0; c < (int)N && !rc; c++) {
             ht_run_stats sum = {0};
@@ -285,7 +284,7 @@ static int decode(bench *b, uint32_t steps, ht_err *e)
                1e9 / t[c][0], 100.0 * (double)bytes[c] / (med * 1e-9) / NOMINAL_BYTES_PER_S,
                (med - head) / LAYERS / 1000, s.dispatches);
     }
-    clocks(p, N * REPS * STEPS);
+    clocks(b, N * REPS * STEPS);
     b->be->plan_free(p);
     return rc;
 }

@@ -33,6 +33,15 @@ test-$1: $(B)/test/$1
 endef
 $(foreach k,$(KINDS),$(eval $(call kind_rule,$k)))
 
+# A stand-in for the CUDA driver that computes on the host (tests/unit/backend_cuda/card.h): with it
+# the engine's tests run where there is no GPU, if the build has kernels.
+CARD := $(B)/test/card/libcuda.so.1
+CARD_OBJS := $(B)/obj/tests/unit/backend_cuda/card.o
+$(CARD): $(CARD_OBJS) $(call link_of,quant)
+	@mkdir -p $(@D)
+	$(call say,LD)
+	$(Q)$(CC) $(LDBASE) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -o $@ $^ $(LIBS) -lm
+
 # Fuzz targets. Without FUZZ=1 they are linked with replay.c, which runs the committed corpus.
 FUZZERS := $(patsubst tests/fuzz/fuzz_%.c,%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
 FUZZ_MAIN := $(if $(FUZZ),,$(B)/obj/tests/fuzz/replay.o)
@@ -61,7 +70,7 @@ $(B)/test/check_switch: $(call test_objs,tests/switch) $(SWITCH_OBJS) $(call lin
 
 # ---- the suite: pairs "name command" for tests/suite.sh -----------------------------------------
 C_TESTS := $(foreach d,$(UNITS),unit_$(call us,$d)) $(KINDS)
-C_BINS := $(C_TESTS:%=$(B)/test/%) $(FUZZERS:%=$(B)/test/fuzz_%)
+C_BINS := $(C_TESTS:%=$(B)/test/%) $(FUZZERS:%=$(B)/test/fuzz_%) $(CARD)
 E2E := $(sort $(wildcard tests/e2e/*.py))
 C_SUITE = $(foreach t,$(C_TESTS),$t '$(B)/test/$t') \
           $(foreach f,$(FUZZERS),fuzz_$f '$(B)/test/fuzz_$f tests/fuzz/corpus/$f')

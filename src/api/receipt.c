@@ -128,6 +128,7 @@ static void write_cost(ht_jw *w, uint64_t tokens, uint64_t ns, const ht_run_stat
     kmost(w, "flops", s->flops);
     ht_jw_kuint(w, "dispatches", s->dispatches);
     ht_jw_kuint(w, "barriers", s->barriers);
+    if (s->device_ns) kmost(w, "deviceNs", s->device_ns); /* by the device's own events */
     ht_jw_kuint(w, "hostCopyBytes", s->host_copy_bytes);
     ht_jw_kuint(w, "deviceCopyBytes", s->device_copy_bytes);
 }
@@ -305,6 +306,7 @@ static int write_phase(ht_jw *w, const ht_session *s, int phase, ht_err *err)
         last = g;
         tokens += g->tokens;
         sum.ns += g->sum.ns;
+        sum.device_ns += g->sum.device_ns;
         sum.bytes += g->sum.bytes;
         sum.flops += g->sum.flops;
         dispatches += g->sum.dispatches;

@@ -64,6 +64,7 @@ static void count(const api__part *part, const api__plan *p, const ht_run_stats 
     g->runs++;
     g->foreign += rows - n;
     g->sum.ns += share(st->ns, at, n, rows);
+    g->sum.device_ns += share(st->device_ns, at, n, rows);
     g->sum.bytes += share(st->bytes, at, n, rows);
     g->sum.flops += share(st->flops, at, n, rows);
     g->sum.dispatches += (uint32_t)share(st->dispatches, at, n, rows);

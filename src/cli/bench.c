@@ -32,6 +32,8 @@ typedef struct {
     double *samples;     /* [reps], in the arena                                       */
     double bytes, flops; /* per token                                                  */
     char engine[32];
+    double device_ns, dispatches; /* per token, by the device's own events; 0: none            */
+    double device_rate;           /* bytes a second of the device's own memory; 0: the host's  */
     ht_read_rate read;            /* with a buffer of `bytes`                                   */
     stage_cost stage[MAX_STAGES]; /* of the timed repetitions, where the engine says */
     size_t n_stages;
@@ -51,6 +53,7 @@ typedef struct {
     uint32_t reps, ctx;
     int threads;
     const char *isa;
+    double n_layers, device_rate[2]; /* of the model; by phase, see row */
     ht_read_rate memory;
     ht_fma_rate fma;
     char *checks, *inspected;
@@ -133,6 +136,8 @@ static int read_phase(work *w, const char *phase, row *r, double *tokens, double
         if (*tokens > 0) {
             r->bytes = cli__num(p, "bytes", 0) / *tokens;
             r->flops = cli__num(p, "flops", 0) / *tokens;
+            r->device_ns = cli__num(p, "deviceNs", 0) / *tokens;
+            r->dispatches = cli__num(p, "dispatches", 0) / *tokens;
         }
         snprintf(r->engine, sizeof r->engine, "%s", cli__str(p, "executed", "?"));
     }
@@ -264,12 +269,14 @@ static int measure(work *w, ht_err *e)
 /* Share of what the machine can do, in percent; negative: not meaningful for this row. */
 static double share_read(const row *r)
 {
+    if (r->device_rate > 0) return r->decode ? 100 * r->mean * r->bytes / r->device_rate : -1;
     return r->decode && r->read.bytes_per_s > 0 ? 100 * r->mean * r->bytes / r->read.bytes_per_s
                                                 : -1;
 }
 
 static double share_fma(const work *w, const row *r)
 {
+    if (r->device_rate > 0) return -1; /* what the host can do is no bound for it */
     return w->fma.flops_per_s > 0 ? 100 * r->mean * r->flops / w->fma.flops_per_s : -1;
 }
 
@@ -285,6 +292,7 @@ static bool is_impossible(const work *w, const row *r)
  * after all others of its row, so they are read at the rate of a buffer of that size. */
 static double stage_share(const work *w, const row *r, const stage_cost *c)
 {
+    if (r->device_rate > 0) return c->ns > 0 ? 100e9 * c->bytes / r->device_rate / c->ns : 0;
     double rate = r->read.bytes_per_s > 0 ? r->read.bytes_per_s : w->memory.bytes_per_s;
     double read = c->bytes / rate, fma = c->flops / w->fma.flops_per_s;
     return c->ns > 0 ? 100e9 * (read > fma ? read : fma) / c->ns : 0;
@@ -315,6 +323,19 @@ static void json_stages(ht_jw *j, const work *w, const row *r)
     ht_jw_end(j, ']');
 }
 
+/* A device's own share of a row: by its events, in the same runs as the rates. */
+static void json_device(ht_jw *j, const work *w, const row *r)
+{
+    ht_jw_key(j, "device");
+    ht_jw_obj(j);
+    ht_jw_kreal(j, "nsPerToken", r->device_ns);
+    ht_jw_kreal(j, "dispatchesPerToken", r->dispatches);
+    ht_jw_kreal(j, "usPerLayer", w->n_layers > 0 ? r->device_ns / w->n_layers / 1e3 : 0);
+    ht_jw_kreal(j, "readPercent",
+                r->device_ns > 0 ? 100e9 * r->bytes / r->device_rate / r->device_ns : 0);
+    ht_jw_end(j, '}');
+}
+
 static void json_row(ht_jw *j, const work *w, const row *r)
 {
     ht_jw_obj(j);
@@ -330,9 +351,12 @@ static void json_row(ht_jw *j, const work *w, const row *r)
     if (share_read(r) >= 0) ht_jw_real(j, share_read(r));
     else ht_jw_null(j);
     ht_jw_key(j, "readBoundBytesPerS");
-    if (r->decode) ht_jw_real(j, r->read.bytes_per_s);
+    if (r->decode) ht_jw_real(j, r->device_rate > 0 ? r->device_rate : r->read.bytes_per_s);
     else ht_jw_null(j);
-    ht_jw_kreal(j, "fmaPercent", share_fma(w, r));
+    ht_jw_key(j, "fmaPercent");
+    if (share_fma(w, r) >= 0) ht_jw_real(j, share_fma(w, r));
+    else ht_jw_null(j);
+    if (r->device_rate > 0) json_device(j, w, r);
     ht_jw_kbool(j, "impossible", is_impossible(w, r));
     json_stages(j, w, r);
     ht_jw_key(j, "samples");
@@ -402,6 +426,25 @@ static void table_stages(ht_buf *b, const work *w)
     }
 }
 
+/* What a device with clocks of its own says; head and embedding are within the layers' figure. */
+static void table_device(ht_buf *b, const work *w)
+{
+    bool any = false;
+    for (size_t i = 0; i < w->n_rows; i++) {
+        const row *r = &w->rows[i];
+        if (r->device_rate <= 0) continue;
+        if (!any)
+            ht_buf_str(b, "\n| test | device us/token | % of device's read rate | us/layer | "
+                          "dispatches/token |\n| --- | ---: | ---: | ---: | ---: |\n");
+        any = true;
+        ht_buf_fmt(b, "| %s | %.2f | %.1f (of %.2f TB/s) | %.2f | %.2f |\n", r->test,
+                   r->device_ns / 1e3,
+                   r->device_ns > 0 ? 100e9 * r->bytes / r->device_rate / r->device_ns : 0,
+                   r->device_rate / 1e12, w->n_layers > 0 ? r->device_ns / w->n_layers / 1e3 : 0,
+                   r->dispatches);
+    }
+}
+
 static int out_table(work *w, ht_err *e)
 {
     ht_buf b;
@@ -430,6 +473,7 @@ static int out_table(work *w, ht_err *e)
         "GFLOP/s (%s)\n",
         w->reps, w->memory.bytes_per_s / 1e9, w->memory.kernel, w->fma.flops_per_s / 1e9,
         w->fma.isa);
+    table_device(&b, w);
     table_stages(&b, w);
     int rc = ht_buf_ok(&b, "benchmark", e);
     if (!rc) rc = cli__out(b.p, b.n, e);
@@ -469,6 +513,9 @@ static int open_engine(work *w, char **info, ht_err *e)
     HT_TRY(ht_json_parse(w->arena, *info, strlen(*info), 0, "engine description", &doc, e));
     w->threads = (int)cli__num(doc, "threads", 1);
     w->isa = ht_opt_str(c->o, HT_OPT_ISA);
+    w->n_layers = cli__num(doc, "model.layers", 0);
+    w->device_rate[0] = cli__num(doc, "engines.prefill.device.readBytesPerS", 0);
+    w->device_rate[1] = cli__num(doc, "engines.decode.device.readBytesPerS", 0);
     const ht_inspect_params p = {.ctx = w->ctx};
     return ht_inspect(c->model, &p, &w->inspected, e);
 }
@@ -490,6 +537,8 @@ static int run(work *w, char **info, ht_err *e)
     HT_TRY(ht_session_new(&w->session, w->engine, e));
     cli__watch(w->session);
     HT_TRY(measure(w, e));
+    for (size_t i = 0; i < w->n_rows; i++)
+        w->rows[i].device_rate = w->device_rate[w->rows[i].decode];
     for (size_t i = 0; i < w->n_rows; i++) HT_TRY(run_row(w, &w->rows[i], e));
     cli__progress_end(c);
     HT_TRY(measure(w, e));

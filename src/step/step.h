@@ -82,6 +82,7 @@ typedef struct {                       /* of a plan's last finished run; the sou
     uint64_t ns, bytes, flops;         /* wall time; least traffic and work of what was run       */
     uint32_t dispatches, barriers;
     uint64_t host_copy_bytes, device_copy_bytes;
+    uint64_t device_ns;                /* of ns, by the device's own events; 0: none              */
     uint64_t cancel_ns;                /* longest that a cancel of such a run waits; 0: not known */
     /* Proof of what ran, written where it runs: the engine's name in its own words, how many cuts
      * were launched, and ht_exec_add() folded over them in their order. NULL: it does not say. */

@@ -15,6 +15,9 @@
 
 #include <stdatomic.h>
 
+/* What a receipt calls the order of sums of dot.cuh and attn.cuh; it changes when they do. */
+#define CUDA_BIT_CLASS "cuda-f32/128x512"
+
 typedef struct {                         /* a matrix on the device; m.w 0: none                   */
     cuda_mat m;
     uint64_t bytes;
@@ -41,6 +44,10 @@ struct ht_dev {
     bool overlap;                        /* option overlap=0: measure without it                  */
     bool level1;                         /* option level=1: no persistent kernel                  */
     bool sync;                           /* no graph: wait after every kernel, to name the stage  */
+    uint64_t read_rate;                  /* bytes a second of a large stream, nominal             */
+    uint32_t clock_khz;
+    uint64_t ticks[CUDA_CLOCKS];         /* of the persistent kernel's stages since load()        */
+    uint64_t least_bytes[CUDA_CLOCKS], least_flops[CUDA_CLOCKS]; /* their floor                   */
     int failed;                          /* a device error; nothing works after it                */
     char why[200];
 
@@ -99,7 +106,7 @@ struct ht_plan {
     uint64_t *clocks; cuda_ptr clocks_dev;   /* [CUDA_CLOCKS] host                                */
     cuda_ptr x_now, q_now;               /* after PICK the second ones                            */
     cuda_graph graph; cuda_exec exec;
-    cuda_event done;
+    cuda_event begin, done;
     uint32_t n_want, n_rows;             /* of the run in flight                                  */
     bool running;
     atomic_int cancel;
@@ -151,8 +158,13 @@ int cuda__host_memory(ht_plan *, void **host, cuda_ptr *dev, size_t n, ht_err *)
 /* ---- mega.c ---- */
 extern const ht_span cuda__span_mega;
 int cuda__mega_launch(ht_plan *, ht_err *);
-/* After the run: was it given up? */
+/* After the run: was it given up? Else its clocks are added to the device's. */
 int cuda__mega_check(ht_plan *, ht_err *);
+/* Stage i of the persistent kernel and the nanoseconds spent there since load(), by the clock of
+ * its first thread; NULL past the last. */
+const char *cuda__mega_stage(const ht_dev *, int i, double *ns);
+/* The clock under which the work of a kind of stage is counted; -1: none. */
+int cuda__mega_clock(int kind);
 /* ---- span.c: what mega.c shares ---- */
 const ht_weight *cuda__rep(const ht_weight *, const ht_bucket *);
 bool cuda__takes(const ht_dev *, const ht_model *, const ht_stage *, size_t left,

@@ -397,6 +397,9 @@ void cuda__unload(ht_dev *dev)
     dev->n_vectors = 0;
     dev->vectors = 0;
     dev->copied = 0;
+    memset(dev->ticks, 0, sizeof dev->ticks);
+    memset(dev->least_bytes, 0, sizeof dev->least_bytes);
+    memset(dev->least_flops, 0, sizeof dev->least_flops);
     dev->model = NULL;
 }
 

@@ -302,8 +302,34 @@ int cuda__mega_launch(ht_plan *p, ht_err *e)
 
 int cuda__mega_check(ht_plan *p, ht_err *e)
 {
+    for (int i = 0; i < CUDA_CLOCKS; i++) p->dev->ticks[i] += p->clocks[i];
+    memset(p->clocks, 0, CUDA_CLOCKS * sizeof *p->clocks);
     if (*(volatile uint32_t *)p->state == 0) return 0;
     return HT_FAIL(e, HT_EDEVICE,
                    "cuda: the persistent kernel was given up after 2 s without progress; use the "
                    "engine option level=1 and report this");
+}
+
+/* In the order of tick() in mega.cu. Waiting is for vectors of other blocks. */
+const char *cuda__mega_stage(const ht_dev *dev, int i, double *ns)
+{
+    static const char *const name[] = {"wait_x", "qkv",       "wait_a",   "attn_out",  "wait_x2",
+                                       "ffn_up", "wait_h",    "ffn_down", "wait_head", "head",
+                                       "attn",   "attn_join", "choose"};
+    if (i < 0 || (size_t)i >= sizeof name / sizeof *name) return NULL;
+    *ns = dev->clock_khz ? (double)dev->ticks[i] * 1e6 / dev->clock_khz : 0;
+    return name[i];
+}
+
+int cuda__mega_clock(int kind)
+{
+    switch (kind) {
+    case HT_QKV: return 1;
+    case HT_ATTN_OUT: return 3;
+    case HT_FFN_UP: return 5;
+    case HT_FFN_DOWN: return 7;
+    case HT_HEAD: return 9;
+    case HT_ATTN: return 10;
+    default: return -1;
+    }
 }

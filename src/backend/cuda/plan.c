@@ -252,6 +252,7 @@ int cuda__plan(ht_plan **out, ht_dev *dev, ht_kv *kv, const ht_stage *tape, cons
         rc = cuda__host_memory(p, (void **)&p->logits, &unused,
                                (size_t)b->want * p->m->spec.vocab * 4, e);
     }
+    if (!rc) rc = cuda__check(dev, dev->api.event_new(&p->begin, 0), "making an event", NULL, e);
     if (!rc) rc = cuda__check(dev, dev->api.event_new(&p->done, 0), "making an event", NULL, e);
     if (!rc) rc = cuda__sync(dev, e);
     if (!rc) rc = capture(p, e);
@@ -271,6 +272,7 @@ void cuda__plan_free(ht_plan *p)
     if (p->running) (void)api->stream_sync(p->dev->stream);
     if (p->exec) (void)api->exec_free(p->exec);
     if (p->graph) (void)api->graph_free(p->graph);
+    if (p->begin) (void)api->event_free(p->begin);
     if (p->done) (void)api->event_free(p->done);
     if (p->memory) (void)api->free_mem(p->memory);
     if (p->mega_memory) (void)api->free_mem(p->mega_memory);

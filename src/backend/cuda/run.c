@@ -122,6 +122,10 @@ static void count(ht_plan *p, const ht_batch *b)
             ht_stage_bound(p->m, &p->stage[i], &k, &bytes, &flops);
             p->stats.bytes += bytes;
             p->stats.flops += flops;
+            const int clock = p->mega ? cuda__mega_clock(p->stage[i].kind) : -1;
+            if (clock < 0) continue;
+            p->dev->least_bytes[clock] += bytes;
+            p->dev->least_flops[clock] += flops;
         }
     }
     /* One launch holds the kernels of all cuts, in their order. */
@@ -175,6 +179,7 @@ int cuda__run(ht_plan *p, const ht_batch *b, ht_err *e)
     p->n_rows = b->rows;
     HT_TRY(exchange(p, false, e));
     p->running = true;
+    HT_TRY(cuda__check(dev, api->event_set(p->begin, dev->stream), "marking a step", NULL, e));
     if (p->mega) HT_TRY(cuda__mega_launch(p, e));
     else if (dev->sync)
         for (uint32_t i = 0; i < steps_of(p); i++) HT_TRY(cuda__launch(p, i, e));
@@ -233,6 +238,10 @@ int cuda__wait(ht_plan *p, const float **logits, ht_err *e)
         memmove(p->ids + (size_t)i * p->n_want, p->ids + (size_t)i * p->b.want,
                 p->n_want * sizeof *p->ids);
     if (logits) *logits = p->logits;
+    float ms = 0;
+    HT_TRY(cuda__check(p->dev, p->dev->api.event_ms(&ms, p->begin, p->done), "timing a step", NULL,
+                       e));
+    p->stats.device_ns = ms > 0 ? (uint64_t)((double)ms * 1e6) : 0;
     p->stats.ns = ht_now_ns() - p->t0;
     return 0;
 }
