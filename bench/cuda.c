@@ -289,7 +289,7 @@ static int decode(bench *b, uint32_t steps, ht_err *e)
     return rc;
 }
 
-static int prefill(bench *b, uint32_t rows, ht_err *e)
+static int prefill(bench *b, uint32_t rows, int act, ht_err *e)
 {
     static int32_t token[2048];
     double t[REPS];
@@ -300,6 +300,7 @@ static int prefill(bench *b, uint32_t rows, ht_err *e)
                     .want = 1,
                     .steps = 1,
                     .ctx = CTX,
+                    .act = (uint8_t)act,
                     .kv_fmt = HT_KV_F16 | HT_KV_F16 << 8};
     for (uint32_t i = 0; i < rows; i++) token[i] = (int32_t)(i * 7919 % VOCAB);
     HT_TRY(plan(b, &p, TAPE - 1, bk, e));
@@ -307,14 +308,90 @@ static int prefill(bench *b, uint32_t rows, ht_err *e)
     for (int rep = 0; rep < REPS && !rc; rep++) {
         rc = step(b, p, rows, 0, token, &s, e);
         t[rep] = (double)s.ns;
-        record(b, "prefill", rows, rep, rows, &s);
+        record(b, act == HT_ACT_F16 ? "prefill-f16" : "prefill", rows, rep, rows, &s);
     }
     qsort(t, REPS, sizeof *t, by_value);
     if (!rc)
-        printf("%-5s prefill %4u (act f32): %.2f ms, %.0f tok/s\n", b->type, rows,
-               t[REPS / 2] / 1e6, rows / (t[REPS / 2] * 1e-9));
+        printf("%-5s prefill %4u (act %s): %.3f ms (%.3f-%.3f), %.0f tok/s, %u kernels\n", b->type,
+               rows, act == HT_ACT_F16 ? "f16" : "f32", t[REPS / 2] / 1e6, t[0] / 1e6,
+               t[REPS - 1] / 1e6, rows / (t[REPS / 2] * 1e-9), s.dispatches);
     b->be->plan_free(p);
     return rc;
+}
+
+/* The last row's logits after n tokens in pieces of `rows`, by plans of that many rows. */
+static int logits(bench *b, int act, uint32_t n, uint32_t rows, float *out, ht_err *e)
+{
+    static int32_t token[2048];
+    static const uint16_t seq[2048];
+    int32_t at[2048];
+    ht_plan *p;
+    const float *l = NULL;
+    ht_bucket bk = {.rows = (uint16_t)rows,
+                    .seqs = 1,
+                    .want = 1,
+                    .steps = 1,
+                    .ctx = CTX,
+                    .past = n > rows ? n : 0,
+                    .act = (uint8_t)act,
+                    .kv_fmt = HT_KV_F16 | HT_KV_F16 << 8};
+    for (uint32_t i = 0; i < n; i++) token[i] = (int32_t)(i * 7919 % VOCAB);
+    HT_TRY(plan(b, &p, TAPE - 1, bk, e));
+    int rc = 0;
+    for (uint32_t i = 0; i < n && !rc; i += rows) {
+        uint32_t k = n - i < rows ? n - i : rows, last = k - 1;
+        for (uint32_t j = 0; j < k; j++) at[j] = (int32_t)(i + j);
+        ht_batch x = {.rows = k,
+                      .seqs = 1,
+                      .n_want = 1,
+                      .token = token + i,
+                      .pos = at,
+                      .seq = seq,
+                      .page = {b->page, NULL},
+                      .want = &last};
+        rc = b->be->run(p, &x, e);
+        if (!rc) rc = b->be->wait(p, &l, e);
+    }
+    if (!rc) memcpy(out, l, VOCAB * sizeof *out);
+    b->be->plan_free(p);
+    return rc;
+}
+
+/* KL divergence of the second distribution from the first. */
+static double divergence(const float *x, const float *y)
+{
+    double m[2] = {-1e30, -1e30}, z[2] = {0, 0}, kl = 0;
+    for (int i = 0; i < VOCAB; i++)
+        m[0] = fmax(m[0], (double)x[i]), m[1] = fmax(m[1], (double)y[i]);
+    for (int i = 0; i < VOCAB; i++)
+        z[0] += exp((double)x[i] - m[0]), z[1] += exp((double)y[i] - m[1]);
+    for (int i = 0; i < VOCAB; i++) {
+        double p = (double)x[i] - m[0] - log(z[0]), q = (double)y[i] - m[1] - log(z[1]);
+        kl += exp(p) * (p - q);
+    }
+    return kl;
+}
+
+/* Tensor cores against act f32, and prompts in pieces against prompts whole. */
+static int tensor(bench *b, ht_err *e)
+{
+    static float x[VOCAB], y[VOCAB], z[VOCAB];
+    static const uint32_t n[] = {32, 100, 128, 512, 1000}, piece[] = {32, 128, 512, 2048};
+    for (size_t i = 0; i < sizeof n / sizeof *n; i++) {
+        double diff = 0, size = 0;
+        HT_TRY(logits(b, HT_ACT_F32, n[i], n[i], x, e));
+        HT_TRY(logits(b, HT_ACT_F16, n[i], n[i], y, e));
+        for (int k = 0; k < VOCAB; k++)
+            diff += pow((double)x[k] - (double)y[k], 2), size += pow((double)x[k], 2);
+        printf("%-5s act f16, %4u tokens: logits %.2e off act f32, KL %.2e; in pieces of", b->type,
+               n[i], sqrt(diff / size), divergence(x, y));
+        for (size_t k = 0; k < sizeof piece / sizeof *piece; k++) {
+            HT_TRY(logits(b, HT_ACT_F16, n[i], piece[k], z, e));
+            printf(" %u %s", piece[k], memcmp(y, z, sizeof y) ? "DIFFERENT" : "equal");
+        }
+        printf("\n");
+    }
+    return 0;
 }
 
 /* Each kind of stage by itself, once a layer in one graph: where a token's time goes. */
@@ -450,6 +527,15 @@ static int one_type(bench *b, int type, ht_err *e)
 {
     const bool brief = getenv("CUDA_BENCH_SHORT") != NULL;
     int rc = open_bench(b, type, e);
+    if (getenv("CUDA_BENCH_PREFILL")) {
+        if (!rc) rc = tensor(b, e);
+        for (uint32_t rows = 32; rows <= 2048 && !rc; rows *= 4)
+            rc = prefill(b, rows, HT_ACT_F16, e);
+        if (b->pool) ht_pool_free(b->pool);
+        b->pool = NULL;
+        free_model(b->w);
+        return rc;
+    }
     if (!rc) rc = compare(b, 1, type == HT_F16 && !brief ? LONG : 2048, e);
     if (!rc) rc = compare(b, brief ? 3 : 50, 256, e);
     if (!rc) rc = cancel(b, e);
@@ -459,8 +545,10 @@ static int one_type(bench *b, int type, ht_err *e)
     if (!rc && !brief) rc = decode(b, 1, e);
     if (!rc) rc = breakdown(b, e);
     b->dev->level1 = false;
-    if (!rc) rc = prefill(b, 512, e);
-    if (!rc && type == HT_F16) rc = prefill(b, 2048, e);
+    for (uint32_t rows = 32; rows <= 2048 && !rc; rows *= 4) rc = prefill(b, rows, HT_ACT_F16, e);
+    if (!rc) rc = tensor(b, e);
+    if (!rc) rc = prefill(b, 512, HT_ACT_F32, e);
+    if (!rc && type == HT_F16) rc = prefill(b, 2048, HT_ACT_F32, e);
     if (b->pool) ht_pool_free(b->pool);
     b->pool = NULL;
     free_model(b->w);

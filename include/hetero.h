@@ -126,7 +126,7 @@ typedef struct ht_engine_params {
     const char *prefill_engine;     /* NULL: by route (reference when there is no evidence)      */
     const char *decode_engine;
     const char *store;              /* folder of admitted routes (hetero keys init); NULL: none   */
-    const char *act;                /* "f32" (default) or "q8"                                   */
+    const char *act;                /* "f32" (default), "q8", or "f16" (engine cuda)              */
     const char *ctk, *ctv;          /* cached keys and values: "f16" (default), "f32"; smaller, with
                                        a loss: "q8_0", "q4_0", rotated "q8_0r", "q4_0r", "tq4",
                                        "tq3"; layers apart: "q8_0,0-1=f16,27=f16"; keys without

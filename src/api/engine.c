@@ -22,9 +22,11 @@ static int read_act(const char *name, uint8_t *out, ht_err *err)
         *out = HT_ACT_F32;
     } else if (!strcmp(name, "q8")) {
         *out = HT_ACT_Q8;
+    } else if (!strcmp(name, "f16")) {
+        *out = HT_ACT_F16;
     } else {
-        return HT_FAIL(err, HT_EARG, "act \"%s\" is unknown; use f32 (exact) or q8 (approximate)",
-                       name);
+        return HT_FAIL(err, HT_EARG,
+                       "act \"%s\" is unknown; use f32 (exact), q8 or f16 (approximate)", name);
     }
     return 0;
 }

@@ -186,7 +186,7 @@ static int open_oracle(qual *q, ht_err *err)
                      .tape = e->tape,
                      .n_tape = e->n_tape,
                      .kv = e->kv,
-                     .act = e->act,
+                     .act = e->act == HT_ACT_F16 ? HT_ACT_F32 : e->act, /* what f16 rounds */
                      .threads = 1,
                      .ctx = Q_ROWS,
                      .ubatch = Q_ROWS,

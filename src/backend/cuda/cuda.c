@@ -67,6 +67,21 @@ static int find_large(ht_dev *dev, int image, const char *name, cuda_fn *out, ht
                        e);
 }
 
+static int find_tensor_kernels(ht_dev *dev, ht_err *e)
+{
+    const struct {
+        const char *name;
+        cuda_fn *to;
+    } k[] = {{"cuda_tc_widen_units", &dev->tc_widen},  {"cuda_tc_join_rows", &dev->tc_join},
+             {"cuda_tc_one_128", &dev->tc_one},        {"cuda_tc_all_128", &dev->tc_all},
+             {"cuda_tc_gate_128", &dev->tc_gate},      {"cuda_tc_heads_64", &dev->tc_heads[0]},
+             {"cuda_tc_heads_128", &dev->tc_heads[1]}, {"cuda_tc_attn_64", &dev->tc_attn[0]},
+             {"cuda_tc_attn_128", &dev->tc_attn[1]}};
+    for (size_t i = 0; dev->tensor && i < sizeof k / sizeof *k; i++)
+        HT_TRY(find_large(dev, 4, k[i].name, k[i].to, e));
+    return 0;
+}
+
 static int find_kernels(ht_dev *dev, ht_err *e)
 {
     char name[40];
@@ -94,8 +109,8 @@ static int find_kernels(ht_dev *dev, ht_err *e)
     }
     HT_TRY(cuda__check(dev, dev->api.fn_attr(&binary, CUDA_FN_BINARY, dev->start),
                        "reading a kernel", NULL, e));
-    dev->dependent = binary == 90;
-    return 0;
+    dev->dependent = dev->tensor = binary == 90;
+    return find_tensor_kernels(dev, e);
 }
 
 /* What a large read-only stream reaches: 43/48 of what the pins of the memory move at both edges

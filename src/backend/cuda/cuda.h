@@ -23,6 +23,7 @@ typedef struct {                         /* a matrix on the device; m.w 0: none 
     uint64_t bytes;
     uint32_t cols;
     uint32_t members;                    /* matrices in m: Q, K and V; gate and up; 0: in another */
+    cuda_ptr tiles;                      /* act f16: the same for tensor cores; 0: not made       */
     bool shared;                         /* memory belongs to another entry                       */
 } cuda_weight;
 typedef struct { const float *host; cuda_ptr dev; } cuda_vector;
@@ -40,6 +41,9 @@ struct ht_dev {
     cuda_fn mul[2][CUDA_TYPES];          /* [one row or 4]                                        */
     cuda_fn attn[2][3][2];               /* [more than 8 elements a lane][log2 heads][f16]        */
     cuda_fn mega[3];                     /* [log2 heads]                                          */
+    cuda_fn tc_widen, tc_join, tc_one, tc_all, tc_gate;
+    cuda_fn tc_heads[2], tc_attn[2];     /* [heads of 128]                                        */
+    bool tensor;                         /* they are there: code for sm_90a                       */
     bool dependent;                      /* code for sm_90: kernels may overlap                   */
     bool overlap;                        /* option overlap=0: measure without it                  */
     bool level1;                         /* option level=1: no persistent kernel                  */
@@ -69,6 +73,9 @@ typedef union {
     cuda_attn attn;
     cuda_pick pick;
     cuda_mega mega;
+    cuda_tc_join tc_join;
+    cuda_tc tc;
+    cuda_tc_attn tc_attn;
 } cuda_args;
 typedef struct {
     cuda_fn fn;
@@ -90,7 +97,7 @@ struct ht_plan {
     cuda_ptr memory;                     /* one allocation; the pointers below lie in it          */
     uint64_t bytes, used;
     cuda_ptr x, q, a, h, l, x2, q2, qkv, raw, part, best_value, best_id, arrived, rope_table;
-    uint32_t n_arrived;
+    uint32_t n_arrived, part_rows;       /* part_rows: of part                                    */
     cuda_feed feed;
     uint32_t *words;                     /* the batch for the device, host side                   */
     cuda_ptr words_dev;
@@ -104,6 +111,9 @@ struct ht_plan {
     uint32_t epoch;                      /* of its next launch                                    */
     uint32_t *state; cuda_ptr state_dev; /* its watchdog's word; host                             */
     uint64_t *clocks; cuda_ptr clocks_dev;   /* [CUDA_CLOCKS] host                                */
+    /* act f16: inputs of products as tiles, parts of sums */
+    cuda_ptr tc_x, tc_q, tc_a, tc_h, tc_part;
+    int tc_normed;                       /* layer + 1 whose input tc_x has                        */
     cuda_ptr x_now, q_now;               /* after PICK the second ones                            */
     cuda_graph graph; cuda_exec exec;
     cuda_event begin, done;
@@ -172,6 +182,18 @@ bool cuda__takes(const ht_dev *, const ht_model *, const ht_stage *, size_t left
 uint32_t cuda__upp(const cuda_mat *);
 cuda_heads cuda__heads(const ht_plan *, const ht_stage *);
 void cuda__rope(const ht_plan *, cuda_rope *);
+const cuda_weight *cuda__on_dev(const ht_plan *, const ht_weight *);
+void cuda__bound(const ht_dev *, const ht_model *, const ht_stage *, size_t, const ht_bucket *,
+                 uint64_t *bytes, uint64_t *flops);
+/* ---- tensor.c ---- */
+extern const ht_span cuda__span_tc_layer, cuda__span_tc_heads;
+/* Is the model one that act f16 takes? Does the batch run on tensor cores? */
+bool cuda__tc_model(const ht_dev *, const ht_model *, const ht_bucket *);
+bool cuda__tc_batch(const ht_bucket *);
+/* Bytes of a plan's memory. */
+typedef struct { uint64_t x, a, h, part; } cuda_tc_needs;
+cuda_tc_needs cuda__tc_needs(const ht_dev *, const ht_bucket *);
+int cuda__tc_weights(ht_dev *, const ht_bucket *, ht_err *);
 /* ---- run.c ---- */
 int cuda__run(ht_plan *, const ht_batch *, ht_err *);
 int cuda__wait(ht_plan *, const float **, ht_err *);

@@ -14,10 +14,12 @@ TAKE(step, CUDA_IMAGE_STEP)
 TAKE(one, CUDA_IMAGE_ONE)
 TAKE(four, CUDA_IMAGE_FOUR)
 TAKE(mega, CUDA_IMAGE_MEGA)
+TAKE(tensor, CUDA_IMAGE_TENSOR)
 
 const void *cuda__image(int i)
 {
-    static const char *const image[CUDA_IMAGES] = {image_step, image_one, image_four, image_mega};
+    static const char *const image[CUDA_IMAGES] = {image_step, image_one, image_four, image_mega,
+                                                   image_tensor};
     return image[i];
 }
 #else

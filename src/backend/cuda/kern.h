@@ -187,6 +187,49 @@ typedef struct {
     uint32_t dim, nq;
 } cuda_pick;
 
+/* ---- prefill on tensor cores (tensor.cu) ----------------------------------------------------- */
+enum {
+    CUDA_TC_ROWS = 128,                   /* rows of the batch of a block                         */
+    CUDA_TC_THREADS = 288,                /* two warpgroups and a warp that brings their factors  */
+    CUDA_TC_PARTS = 4,                    /* of a residual product's sum                          */
+    CUDA_TC_DIM_MAX = 4096                /* of the model                                         */
+};
+typedef struct {                          /* units of any type to tiles of f16                    */
+    cuda_mat m;
+    CUDA_PTR(uint8_t) dst;                /* [groups][tile_rows][64 columns]                      */
+    uint32_t tile_rows;
+} cuda_tc_widen;
+typedef struct {                          /* X += parts (post-normed); its norm as tiles          */
+    cuda_feed f;
+    CUDA_PTR(float) x;
+    CUDA_PTR(const float) part;           /* [parts][part_rows][dim]                              */
+    CUDA_PTR(const float) post;           /* NULL: none                                           */
+    CUDA_PTR(const float) gain;           /* NULL: no norm is wanted                              */
+    CUDA_PTR(uint8_t) xh;
+    uint32_t parts, part_rows, dim, tile_rows;
+    float eps;
+} cuda_tc_join;
+typedef struct {
+    cuda_feed f;
+    cuda_rope rope;
+    cuda_heads h;
+    CUDA_PTR(const uint8_t) w;            /* weights: tiles of w_rows rows                        */
+    CUDA_PTR(const uint8_t) x;            /* tiles of tile_rows rows                              */
+    CUDA_PTR(float) y;                    /* residual: [parts][part_rows][rows]                   */
+    CUDA_PTR(uint8_t) h_out;              /* gate: hidden vectors; QKV: queries; tiles            */
+    CUDA_PTR(float) q32;                  /* not NULL: queries as numbers instead                 */
+    uint32_t rows, w_rows, groups, row0;  /* of the weights; row0: as in cuda_mat                 */
+    uint32_t tile_rows, part_rows, stages, flags;
+} cuda_tc;
+typedef struct {
+    cuda_feed f;
+    cuda_heads h;
+    CUDA_PTR(const uint8_t) q;
+    CUDA_PTR(uint8_t) out;
+    uint32_t tile_rows;
+    float scale;                          /* times log2(e)                                        */
+} cuda_tc_attn;
+
 /* ---- the persistent kernel ------------------------------------------------------------------- */
 enum { CUDA_PH_QKV, CUDA_PH_OUT, CUDA_PH_UP, CUDA_PH_DOWN, CUDA_PH_HEAD, CUDA_PHASES };
 enum { CUDA_CLOCKS = 16 };                /* stages whose time is taken                           */

@@ -385,9 +385,11 @@ int cuda__load(ht_dev *dev, const ht_model *m, ht_err *e)
 
 void cuda__unload(ht_dev *dev)
 {
-    for (uint32_t i = 0; dev->weight && i < dev->n_weights; i++)
+    for (uint32_t i = 0; dev->weight && i < dev->n_weights; i++) {
         if (dev->weight[i].m.w && !dev->weight[i].shared)
             (void)dev->api.free_mem(dev->weight[i].m.w);
+        if (dev->weight[i].tiles) (void)dev->api.free_mem(dev->weight[i].tiles);
+    }
     if (dev->vectors) (void)dev->api.free_mem(dev->vectors);
     ht_arena_free(dev->arena);
     dev->arena = NULL;

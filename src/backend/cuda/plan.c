@@ -36,15 +36,24 @@ static void take_all(ht_plan *p, int sms)
     p->qkv = take(p, rows * (nq + 2 * nkv), 4);
     p->raw = take(p, rows * s->dim, 4);
     p->rope_table = take(p, rows * (s->rope[0].dims + s->rope[1].dims + 4), 4);
-    p->part = b->rows <= PARTS_UP_TO
-                  ? take(p, rows * s->n_heads * CUDA_CLASSES * (s->head_dim + 2), 4)
-                  : 0;
+    /* What few rows attend from: a small batch, or the rows wanted of a large one. */
+    const uint64_t few = rows <= PARTS_UP_TO ? rows : want <= PARTS_UP_TO ? want : 0;
+    p->part = take(p, few * s->n_heads * CUDA_CLASSES * (s->head_dim + 2), 4);
+    p->part_rows = (uint32_t)few;
     p->best_value = take(p, want * (uint64_t)sms, 4);
     p->best_id = take(p, want * (uint64_t)sms, 4);
     p->n_arrived = (uint32_t)(rows * heads + 1);
     p->arrived = take(p, p->n_arrived, 4);
     p->feed.word = take(p, p->feed.n_words, 4);
     p->feed.stop = take(p, 1, 4);
+    if (cuda__tc_batch(b)) {
+        const cuda_tc_needs n = cuda__tc_needs(p->dev, b);
+        p->tc_x = take(p, n.x, 1);
+        p->tc_q = take(p, n.a, 1);
+        p->tc_a = take(p, n.a, 1);
+        p->tc_h = take(p, n.h, 1);
+        p->tc_part = take(p, n.part, 1);
+    }
     p->x_now = p->x, p->q_now = p->q;
 }
 
@@ -145,7 +154,7 @@ static int encode_cuts(ht_plan *p, const ht_stage *tape, const ht_cut *cut, size
 {
     size_t stages = 0;
     for (size_t i = 0; i < n_cuts; i++) stages += cut[i].n;
-    p->cap_ops = 4 * stages + 1; /* QKV of three weight types, its heads; the start */
+    p->cap_ops = 8 * stages + 1; /* QKV of three weight types, widened, a norm; the start */
     p->op = ht_arena_array(p->arena, p->cap_ops, sizeof *p->op);
     p->stage = ht_arena_array(p->arena, stages, sizeof *p->stage);
     if (!p->op || !p->stage)
@@ -246,6 +255,7 @@ int cuda__plan(ht_plan **out, ht_dev *dev, ht_kv *kv, const ht_stage *tape, cons
     p->b = *b;
     int rc = ht_arena_new(&p->arena, 0, e);
     if (!rc) rc = take_memory(p, e);
+    if (!rc && cuda__tc_batch(b)) rc = cuda__tc_weights(dev, b, e);
     if (!rc) rc = encode_cuts(p, tape, cut, n_cuts, e);
     if (!rc && p->headed && !p->sampled) {
         cuda_ptr unused = 0;

@@ -47,13 +47,17 @@ static bool alike(const ht_bucket *b, const ht_weight *x, const ht_weight *y)
     return !(b->flags & HT_ALT_REP) || !x->alt == !y->alt;
 }
 
+static bool act_fits(const ht_dev *d, const ht_model *m, const ht_bucket *b)
+{
+    return b->act == HT_ACT_F32 || (b->act == HT_ACT_F16 && cuda__tc_model(d, m, b));
+}
 static bool plain(const ht_model *m, const ht_stage *at, size_t left, const ht_bucket *b, int kind)
 {
     const ht_spec *s = &m->spec;
     return left > 0 && at->kind == kind && !(at->flags & ~(unsigned)KNOWN) &&
-           b->act == HT_ACT_F32 && !(b->flags & HT_WANT_MASS) && s->dim % 8 == 0 &&
-           s->head_dim % 8 == 0 && s->head_dim <= CUDA_HEAD_MAX && s->n_kv_heads &&
-           s->n_heads % s->n_kv_heads == 0 && s->rope[0].dims % 8 == 0 && s->rope[1].dims % 8 == 0;
+           !(b->flags & HT_WANT_MASS) && s->dim % 8 == 0 && s->head_dim % 8 == 0 &&
+           s->head_dim <= CUDA_HEAD_MAX && s->n_kv_heads && s->n_heads % s->n_kv_heads == 0 &&
+           s->rope[0].dims % 8 == 0 && s->rope[1].dims % 8 == 0;
 }
 static bool cache_fits(const ht_bucket *b)
 {
@@ -83,12 +87,12 @@ static bool takes(const ht_dev *d, const ht_model *m, const ht_stage *at, const 
 bool cuda__takes(const ht_dev *d, const ht_model *m, const ht_stage *at, size_t left,
                  const ht_bucket *b)
 {
-    return plain(m, at, left, b, at->kind) && takes(d, m, at, b);
+    return plain(m, at, left, b, at->kind) && act_fits(d, m, b) && takes(d, m, at, b);
 }
 
 /* ---- encoding: products ---------------------------------------------------------------------- */
 
-static const cuda_weight *on_dev(const ht_plan *p, const ht_weight *w)
+const cuda_weight *cuda__on_dev(const ht_plan *p, const ht_weight *w)
 {
     return &p->dev->weight[cuda__rep(w, &p->b)->id];
 }
@@ -130,9 +134,9 @@ static cuda_mul product(const ht_plan *p, const ht_weight *w, uint32_t epi, cuda
                         uint32_t y_row)
 {
     cuda_mul a = {.f = p->feed,
-                  .m = on_dev(p, w)->m,
+                  .m = cuda__on_dev(p, w)->m,
                   .epi = epi,
-                  .cols = on_dev(p, w)->cols,
+                  .cols = cuda__on_dev(p, w)->cols,
                   .x = x,
                   .y = y,
                   .y_row = y_row,
@@ -191,7 +195,7 @@ static int put_qkv(ht_plan *p, const ht_stage *at, ht_err *e)
     const ht_layer *l = &p->m->layer[at->layer];
     const ht_weight *w[3] = {&l->q, &l->k, &l->v};
     for (int i = 0; i < 3; i++) {
-        if (!on_dev(p, w[i])->members) continue;
+        if (!cuda__on_dev(p, w[i])->members) continue;
         cuda_mul a = product(p, w[i], CUDA_EPI_STORE, p->x_now, p->qkv,
                              (s->n_heads + 2 * s->n_kv_heads) * s->head_dim);
         a.gain = cuda__vector(p->dev, l->attn_norm);
@@ -273,7 +277,7 @@ static int encode_head(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
 static int encode_embed(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
 {
     cuda_start *a = &p->op[0].args.start;
-    const cuda_weight *w = on_dev(p, &p->m->embed);
+    const cuda_weight *w = cuda__on_dev(p, &p->m->embed);
     (void)n;
     (void)e;
     p->op[0].stage = *at;
@@ -293,7 +297,7 @@ static int put_attn(ht_plan *p, const ht_stage *at, const ht_stage *qkv, ht_err 
                    .h = cuda__heads(p, qkv ? qkv : at),
                    .q = qkv ? p->qkv : p->q_now,
                    .a = p->a,
-                   .part = p->part,
+                   .part = rows <= p->part_rows ? p->part : 0,
                    .arrived = p->arrived,
                    .flags = p->picked ? CUDA_MUL_MAPPED | CUDA_MUL_WANT : 0,
                    .raw = qkv != NULL,
@@ -303,12 +307,12 @@ static int put_attn(ht_plan *p, const ht_stage *at, const ht_stage *qkv, ht_err 
                    .cap = (at->flags & HT_CAP) ? s->attn_cap : 0};
     cuda__rope(p, &a.rope);
     cuda_op *op = cuda__op(p, at, p->dev->attn[wide][g][a.h.kv_half], CUDA_WIDE,
-                           s->n_kv_heads * a.chunks, p->part ? CUDA_CLASSES : 1, rows, e);
+                           s->n_kv_heads * a.chunks, a.part ? CUDA_CLASSES : 1, rows, e);
     if (!op) return e ? e->code : HT_EARG;
     op->args.attn = a;
     uint32_t heads = 1U << g, hd = s->head_dim, sums = CUDA_WARPS * heads * (hd + 2);
-    op->shared = 4 * (p->part ? sums + 2 * CUDA_WARPS * 16 * (wide ? 16U : 8U)
-                              : sums + heads * CUDA_CLASSES * (hd + 2));
+    op->shared = 4 * (a.part ? sums + 2 * CUDA_WARPS * 16 * (wide ? 16U : 8U)
+                             : sums + heads * CUDA_CLASSES * (hd + 2));
     return 0;
 }
 static int encode_attn(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
@@ -343,8 +347,8 @@ static int encode_pick(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-static void bound(const ht_dev *dev, const ht_model *m, const ht_stage *at, size_t n,
-                  const ht_bucket *b, uint64_t *bytes, uint64_t *flops)
+void cuda__bound(const ht_dev *dev, const ht_model *m, const ht_stage *at, size_t n,
+                 const ht_bucket *b, uint64_t *bytes, uint64_t *flops)
 {
     (void)dev;
     *bytes = *flops = 0;
@@ -361,7 +365,7 @@ static void bound(const ht_dev *dev, const ht_model *m, const ht_stage *at, size
     {                                                                                              \
         return left > 0 && at->kind == wanted && cuda__takes(d, m, at, left, b);                   \
     }                                                                                              \
-    static const ht_span span_##fn = {#fn ".cuda", covers_##fn, bound, encode_##fn};
+    static const ht_span span_##fn = {#fn ".cuda", covers_##fn, cuda__bound, encode_##fn};
 SPAN(embed, HT_EMBED)
 SPAN(qkv, HT_QKV)
 SPAN(attn, HT_ATTN)
@@ -379,7 +383,8 @@ static size_t covers_qkv_attn(const ht_dev *d, const ht_model *m, const ht_stage
     if (b->rows != 1 || left < n || !covers_qkv(d, m, at, left, b)) return 0;
     return covers_attn(d, m, at + n - 1, left - n + 1, b) && at->layer == at[n - 1].layer ? n : 0;
 }
-static const ht_span span_qkv_attn = {"qkv+attn.cuda", covers_qkv_attn, bound, encode_qkv_attn};
+static const ht_span span_qkv_attn = {"qkv+attn.cuda", covers_qkv_attn, cuda__bound,
+                                      encode_qkv_attn};
 
 static size_t covers_head_sample(const ht_dev *d, const ht_model *m, const ht_stage *at,
                                  size_t left, const ht_bucket *b)
@@ -387,10 +392,12 @@ static size_t covers_head_sample(const ht_dev *d, const ht_model *m, const ht_st
     bool both = left > 1 && at[1].kind == HT_SAMPLE && !at[1].flags && b->want > 0;
     return both && covers_head(d, m, at, left, b) ? 2 : 0;
 }
-static const ht_span span_head_sample = {"head+sample.cuda", covers_head_sample, bound,
+static const ht_span span_head_sample = {"head+sample.cuda", covers_head_sample, cuda__bound,
                                          encode_head};
 
 const ht_span *const cuda__spans[] = {
-    &span_embed, &span_qkv,  &span_attn,     &span_attn_out,    &span_ffn_up,     &span_ffn_down,
-    &span_pick,  &span_head, &span_qkv_attn, &span_head_sample, &cuda__span_mega, NULL,
+    &cuda__span_tc_heads, &span_embed,    &span_qkv,         &span_attn,
+    &span_attn_out,       &span_ffn_up,   &span_ffn_down,    &span_pick,
+    &span_head,           &span_qkv_attn, &span_head_sample, &cuda__span_mega,
+    &cuda__span_tc_layer, NULL,
 };

@@ -135,7 +135,7 @@ static int d_launch(const cuda_launch *l, cuda_fn fn, void **params, void **extr
 static ht_dev *open_recorded(const char *opts)
 {
     static const char image[1];
-    const void *images[CUDA_IMAGES] = {image, image, image, image};
+    const void *images[CUDA_IMAGES] = {image, image, image, image, image};
     ht_err e = {0};
     ht_dev *dev;
     cuda_api api = {.lib = NULL};
@@ -157,7 +157,17 @@ static ht_dev *open_recorded(const char *opts)
 
 /* ---- a small model --------------------------------------------------------------------------- */
 
-enum { L = 2, DIM = 64, HEADS = 4, KV = 2, HD = 16, FFN = 128, VOCAB = 100, CTX = 512 };
+enum {
+    L = 2,
+    DIM = 64,
+    HEADS = 4,
+    KV = 2,
+    HD = 64,
+    FFN = 128,
+    VOCAB = 100,
+    CTX = 512,
+    PLANE = 1 << 18
+};
 typedef struct {
     ht_model m;
     ht_layer layer[L];
@@ -207,7 +217,7 @@ static world *new_world_of(ht_dev *dev, int kv_type, int type)
     w->m.embed = weight(w, VOCAB, DIM);
     w->m.head = weight(w, VOCAB, DIM);
     w->m.final_norm = w->one;
-    T_OK(ht_backend_cuda.kv_alloc(dev, 4 * 65536, &w->block, &e), e);
+    T_OK(ht_backend_cuda.kv_alloc(dev, 2 * L * PLANE, &w->block, &e), e);
     for (int i = 0; i < L; i++) {
         ht_layer *l = &w->layer[i];
         l->attn_norm = l->ffn_norm = w->one;
@@ -217,7 +227,7 @@ static world *new_world_of(ht_dev *dev, int kv_type, int type)
         for (int v = 0; v < 2; v++) {
             w->type[i][v] = (uint8_t)kv_type;
             w->page_bytes[i][v] = ht_kv_page_bytes(kv_type, KV, HD);
-            w->plane[i][v] = (uint8_t *)w->block + (2 * i + v) * 65536;
+            w->plane[i][v] = (uint8_t *)w->block + (size_t)(2 * i + v) * PLANE;
         }
     }
     w->kv = (ht_kv){.n_layers = L,
@@ -239,7 +249,7 @@ static world *new_world(ht_dev *dev)
 
 static void free_world(world *w, ht_dev *dev)
 {
-    ht_backend_cuda.kv_free(dev, w->block, 4 * 65536);
+    ht_backend_cuda.kv_free(dev, w->block, 2 * L * PLANE);
     ht_backend_cuda.close(dev);
     T_EQ_INT(seen.live, 0); /* all that was taken from the driver went back */
     free(w);
@@ -381,6 +391,49 @@ T_CASE(cuda, errors_stick_and_name_the_stage)
     T_ERR(run(p, &token, &e), HT_EDEVICE, e, "failed before");
     T_ERR(plan(w, dev, 1, 0, &q, &e), HT_EDEVICE, e, "failed before");
     ht_backend_cuda.plan_free(p);
+    free_world(w, dev);
+}
+
+/* act f16: a prompt's layers go to tensor cores, from a copy of the weights that is made once; few
+ * rows and the rows wanted of the last layer do not; other caches and shapes are refused. */
+T_CASE(cuda, act_f16_has_prompts_on_tensor_cores)
+{
+    enum { COPIES = 4 * L, LAYER = 8, LAST = 7 }; /* LAYER: with a norm in front */
+    ht_err e = {0};
+    ht_dev *dev = open_recorded("");
+    world *w = new_world_of(dev, HT_KV_F16, HT_F16);
+    ht_stage tape[5 * L + 3];
+    ht_cut cut[5 * L + 3];
+    ht_bucket b = {.rows = 100,
+                   .seqs = 2,
+                   .want = 1,
+                   .ctx = CTX,
+                   .act = HT_ACT_F16,
+                   .kv_fmt = HT_KV_F16 | HT_KV_F16 << 8};
+    size_t n = ht_tape(&w->m, tape, 5 * L + 3);
+    for (int k = 0; k < 2; k++) {
+        ht_plan *p;
+        const int before = seen.launches;
+        size_t cuts = ht_cover(&ht_backend_cuda, dev, &w->m, tape, n, &b, NULL, NULL, cut, &e);
+        T_EQ_INT(cuts, 9);
+        T_CHECK(!strcmp(cut[1].span->name, "layer.tensor.cuda"), "%s", cut[1].span->name);
+        T_CHECK(!strcmp(cut[2].span->name, "qkv.tensor.cuda"), "%s", cut[2].span->name);
+        T_OK(ht_backend_cuda.plan(&p, dev, &w->kv, tape, cut, cuts, &b, &e), e);
+        T_EQ_INT(seen.launches - before, (k ? 0 : COPIES) + 1 + LAYER + LAST);
+        T_CHECK(seen.most_shared <= 232448 - 1024, "%u bytes", seen.most_shared);
+        ht_backend_cuda.plan_free(p);
+    }
+    b.rows = 8;
+    size_t cuts = ht_cover(&ht_backend_cuda, dev, &w->m, tape, n, &b, NULL, NULL, cut, &e);
+    for (size_t i = 0; i < cuts; i++)
+        T_CHECK(!strstr(cut[i].span->name, "tensor"), "%s", cut[i].span->name);
+    T_EQ_INT(cuts, n);
+    b.rows = 100, b.kv_fmt = HT_KV_F32 | HT_KV_F32 << 8;
+    T_EQ_INT(ht_cover(&ht_backend_cuda, dev, &w->m, tape, n, &b, NULL, NULL, cut, &e), 0);
+    T_EQ_INT(e.code, HT_EUNSUPPORTED);
+    b.kv_fmt = HT_KV_F16 | HT_KV_F16 << 8, w->ls[1].window = 64;
+    T_EQ_INT(ht_cover(&ht_backend_cuda, dev, &w->m, tape, n, &b, NULL, NULL, cut, &e), 0);
+    w->ls[1].window = 0;
     free_world(w, dev);
 }
 
