@@ -293,8 +293,8 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
     [HT_OPT_DECODE_ENGINE] = STR(ENGINE, 1, C_ENGINE, "--decode-engine", "NAME", NULL,
         "force the decode onto this engine"),
     [HT_OPT_ACT] = ENUM(ENGINE, 1, C_ENGINE, "--act", "KIND", "f32", "f32|q8|f16",
-        "arithmetic: f32 is exact for the stored weights, q8 quantises activations, f16 has prompts "
-        "on tensor cores (both approximate)"),
+        "arithmetic: f32 is exact for the stored weights, q8 quantises activations, f16 has "
+        "prompts on tensor cores (both approximate)"),
     [HT_OPT_CTK] = STR(ENGINE, 1, C_ENGINE | C(INSPECT), "-ctk --cache-type-k --ctk",
         "TYPE", "f16",
         "type of the cached keys: f16, f32, or smaller with a loss q8_0, q4_0, rotated q8_0r, "
