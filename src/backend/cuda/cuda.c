@@ -67,6 +67,7 @@ static int find_large(ht_dev *dev, int image, const char *name, cuda_fn *out, ht
                        e);
 }
 
+/* Without them there is no act f16. */
 static int find_tensor_kernels(ht_dev *dev, ht_err *e)
 {
     const struct {
@@ -77,6 +78,8 @@ static int find_tensor_kernels(ht_dev *dev, ht_err *e)
              {"cuda_tc_gate_128", &dev->tc_gate},      {"cuda_tc_heads_64", &dev->tc_heads[0]},
              {"cuda_tc_heads_128", &dev->tc_heads[1]}, {"cuda_tc_attn_64", &dev->tc_attn[0]},
              {"cuda_tc_attn_128", &dev->tc_attn[1]}};
+    cuda_fn there;
+    if (dev->api.function(&there, dev->module[4], k[0].name) != CUDA_OK) dev->tensor = false;
     for (size_t i = 0; dev->tensor && i < sizeof k / sizeof *k; i++)
         HT_TRY(find_large(dev, 4, k[i].name, k[i].to, e));
     return 0;
@@ -282,14 +285,18 @@ static int describe(const ht_dev *dev, char *json, size_t cap)
 }
 
 /* Facts for receipts: which numbers are the same bits. The order of every sum depends on the
- * vectors alone, so all plans of this engine are of one class, at either level. */
+ * vectors alone, so all plans under act f32 are of one class, at either level, and all that run on
+ * tensor cores of another. */
 static int plan_describe(const ht_plan *p, char *json, size_t cap)
 {
+    const bool tensor = cuda__tc_batch(&p->b); /* equal among buckets of more than 8 rows */
     line t = {json, cap, 0, false};
     put(&t,
         "{\"level\":%d,\"captured\":%s,\"kernels\":%zu,\"bitClass\":\"%s\",\"bitsEqualUnder\":"
-        "[\"rows\",\"batch\",\"promptSplit\",\"bucket\",\"grid\",\"level\"]}",
-        p->mega ? 2 : 1, p->exec ? "true" : "false", p->n_ops, CUDA_BIT_CLASS);
+        "[%s\"batch\",\"promptSplit\",\"bucket\",\"grid\"%s]}",
+        p->mega ? 2 : 1, p->exec ? "true" : "false", p->n_ops,
+        tensor ? CUDA_TC_BIT_CLASS : CUDA_BIT_CLASS, tensor ? "" : "\"rows\",",
+        tensor ? "" : ",\"level\"");
     return t.cut ? HT_EARG : 0;
 }
 

@@ -31,7 +31,7 @@ static const int type_of[CUDA_TYPES] = {HT_F32,  HT_F16,  HT_BF16, HT_Q8_0,
 int card_open(ht_dev **dev, const char *opts, ht_err *e)
 {
     static const char image[1];
-    const void *images[CUDA_IMAGES] = {image, image, image, image};
+    const void *images[CUDA_IMAGES] = {image, image, image, image, image};
     cuda_api api;
     card_api(&api);
     return cuda__open_api(dev, &api, images, opts, e);
