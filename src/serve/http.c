@@ -440,9 +440,10 @@ static void ping_all(serve__http *h, uint64_t now)
 
 /* Cut sockets that have had no request, or only part of one, for too long: a timer of libmicrohttpd
  * starts again with every byte. */
-static void cut_slow(serve__http *h, uint64_t now)
+static void cut_slow(serve__http *h)
 {
     pthread_mutex_lock(&h->mu);
+    const uint64_t now = ht_now_ns(); /* under the lock: no socket in the list began after it */
     for (http_sock *s = h->socks; s; s = s->next) {
         const uint64_t limit = s->state == SOCK_IDLE ? h->p.idle_s : h->p.body_s;
         if (s->cut || s->state == SOCK_ANSWER) continue;
@@ -479,7 +480,7 @@ static void *watch(void *arg)
         if (now - ticked < TICK_MS * UINT64_C(900000)) continue;
         ticked = now;
         if (h->p.ping_s) ping_all(h, now);
-        cut_slow(h, now);
+        cut_slow(h);
     }
 }
 
