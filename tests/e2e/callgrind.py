@@ -25,7 +25,8 @@ def count(n_prompt, n_new, act):
     with e2e.tmp() as d:
         r = e2e.run('--tool=callgrind', '--callgrind-out-file=' + os.path.join(d, 'out'), e2e.BIN, 'run', e2e.TALE,
                     '--ids', ids, '-n', n_new, '--temp', 0, '--ignore-eos', '-t', 1, '--isa', 'avx2', '-c', 256,
-                    '--act', act, '--json', program=shutil.which('valgrind'), timeout=900)
+                    '--act', act, '--json', program=shutil.which('valgrind'), timeout=900,
+                    env={'XDG_STATE_HOME': d, 'XDG_DATA_HOME': d})  # a store of this user's would be read and hashed for
     total = re.search(r'Collected : (\d+)', e2e.err(r))
     if not e2e.check(r.returncode == 0 and total, 'callgrind %d+%d %s' % (n_prompt, n_new, act), e2e.err(r)[-300:]):
         return None

@@ -38,7 +38,7 @@ def made_from_the_table():
               'COMP_WORDS=(hetero run --act ""); COMP_CWORD=3; _hetero; echo "${COMPREPLY[@]}"; '
               'COMP_WORDS=(hetero be); COMP_CWORD=1; _hetero; echo "${COMPREPLY[@]}"')
     got = subprocess.run(['bash', '-c', script], cwd=ROOT, stdout=subprocess.PIPE).stdout.decode().split('\n')
-    check(got[:3] == ['--top-k --top-p', 'f32 q8', 'bench bench-slot'], 'bash completes', got)
+    check(got[:3] == ['--top-k --top-p', 'f32 q8 f16', 'bench bench-slot'], 'bash completes', got)
 
 
 def statuses_agree():
