@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DOC_MAX = 16 << 20, SAMPLES_MAX = 256 << 20 };
+enum { SAMPLES_MAX = 256 << 20 };
 enum {
     D_VERDICT,
     D_COSTMAP,
@@ -21,18 +21,16 @@ enum {
     D_SOURCE,
     DOCS
 };
-static const struct {
-    const char *path, *schema;
-} docs[DOCS] = {{"verdict.json", "hetero/verdict/1"},
-                {"costmap.json", "hetero/costmap/1"},
-                {"analysis/pairs.json", "hetero/pairs/1"},
-                {"analysis/stats.json", "hetero/stats/1"},
-                {"analysis/tails.json", "hetero/tails/1"},
-                {"analysis/quality.json", "hetero/quality/1"},
-                {"design.json", "hetero/design/1"},
-                {"machine/before.json", "hetero/machine/1"},
-                {"subject/modelpack.json", "hetero/modelpack/1"},
-                {"build/source.json", "hetero/source/1"}};
+static const report__doc docs[DOCS] = {{"verdict.json", "hetero/verdict/1"},
+                                       {"costmap.json", "hetero/costmap/1"},
+                                       {"analysis/pairs.json", "hetero/pairs/1"},
+                                       {"analysis/stats.json", "hetero/stats/1"},
+                                       {"analysis/tails.json", "hetero/tails/1"},
+                                       {"analysis/quality.json", "hetero/quality/1"},
+                                       {"design.json", "hetero/design/1"},
+                                       {"machine/before.json", "hetero/machine/1"},
+                                       {"subject/modelpack.json", "hetero/modelpack/1"},
+                                       {"build/source.json", "hetero/source/1"}};
 
 typedef struct {
     ht_arena *a;
@@ -47,16 +45,7 @@ static int load(page *g, const char *dir, ht_err *e)
 {
     const char *text;
     uint64_t n;
-    for (int i = 0; i < DOCS; i++) {
-        ht_json *j;
-        HT_TRY(ht_read_under(g->a, dir, docs[i].path, DOC_MAX, &text, &n, e));
-        HT_TRY(ht_json_parse(g->a, text, n, HT_JSON_CANON, docs[i].path, &j, e));
-        const char *schema = report__str(j, "schema", "none");
-        if (strcmp(schema, docs[i].schema) != 0)
-            return HT_FAIL(e, HT_EFORMAT, "UNKNOWN_TYPE: %s has schema %.60s, need %s",
-                           docs[i].path, schema, docs[i].schema);
-        g->doc[i] = j;
-    }
+    HT_TRY(report__docs(g->a, dir, docs, DOCS, g->doc, e));
     HT_TRY(ht_read_under(g->a, dir, "samples.jsonl", SAMPLES_MAX, &text, &n, e));
     HT_TRY(report__samples(g->a, text, n, &g->sample, &g->n_samples, e));
     for (int k = 0; k < 2; k++) {

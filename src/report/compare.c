@@ -5,15 +5,13 @@
 #include "report/priv.h"
 #include <string.h>
 
-enum { DOC_MAX = 16 << 20, PAIRS_MAX = 64 };
+enum { SAMPLES_MAX = 16 << 20, PAIRS_MAX = 64 };
 enum { D_ANALYSIS, D_DESIGN, D_FOREIGN, D_MACHINE, D_PACK, DOCS };
-static const struct {
-    const char *path, *schema;
-} docs[DOCS] = {{"analysis/compare.json", "hetero/comparison/1"},
-                {"design.json", "hetero/comparedesign/1"},
-                {"server/foreign.json", "hetero/foreignreceipt/1"},
-                {"machine/before.json", "hetero/machine/1"},
-                {"subject/modelpack.json", "hetero/modelpack/1"}};
+static const report__doc docs[DOCS] = {{"analysis/compare.json", "hetero/comparison/1"},
+                                       {"design.json", "hetero/comparedesign/1"},
+                                       {"server/foreign.json", "hetero/foreignreceipt/1"},
+                                       {"machine/before.json", "hetero/machine/1"},
+                                       {"subject/modelpack.json", "hetero/modelpack/1"}};
 static const struct {
     const char *metric, *name;
 } shown[] = {{"ttftNs", "prefill"}, {"tpotNs", "decode per token"}, {"e2eNs", "complete"}};
@@ -28,19 +26,8 @@ typedef struct {
 
 static int load(page *g, const char *dir, ht_err *e)
 {
-    for (int i = 0; i < DOCS; i++) {
-        const char *text;
-        uint64_t n;
-        ht_json *j;
-        HT_TRY(ht_read_under(g->a, dir, docs[i].path, DOC_MAX, &text, &n, e));
-        HT_TRY(ht_json_parse(g->a, text, n, HT_JSON_CANON, docs[i].path, &j, e));
-        const char *schema = report__str(j, "schema", "none");
-        if (strcmp(schema, docs[i].schema) != 0)
-            return HT_FAIL(e, HT_EFORMAT, "UNKNOWN_TYPE: %s has schema %.60s, need %s",
-                           docs[i].path, schema, docs[i].schema);
-        g->doc[i] = j;
-    }
-    return ht_read_under(g->a, dir, "samples.jsonl", DOC_MAX, &g->samples, &g->n_samples, e);
+    HT_TRY(report__docs(g->a, dir, docs, DOCS, g->doc, e));
+    return ht_read_under(g->a, dir, "samples.jsonl", SAMPLES_MAX, &g->samples, &g->n_samples, e);
 }
 
 static const char *name_of(const ht_json *metric)
@@ -49,16 +36,6 @@ static const char *name_of(const ht_json *metric)
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
         if (strcmp(m, shown[i].metric) == 0) return shown[i].name;
     return m;
-}
-
-static void words(page *g, const char *path)
-{
-    const ht_json *list = report__list(g->doc[D_ANALYSIS], path);
-    for (size_t i = 0; list && i < list->n; i++) {
-        ht_buf_str(g->b, i ? ", " : "");
-        if (list->at[i].type == HT_JSTR) report__text(g->b, list->at[i].s);
-    }
-    if (!list || !list->n) ht_buf_str(g->b, "none");
 }
 
 /* Change of our time against the server's from a ratio in ppm: below 0 hetero is faster. */
@@ -82,9 +59,9 @@ static void failed_gates(page *g)
     const ht_json *rows = report__list(g->doc[D_ANALYSIS], "rows");
     ht_buf_str(g->b, "<ul class=\"gates\">");
     ht_buf_str(g->b, "<li class=\"dim\">guards that were red: ");
-    words(g, "guardsRed");
+    report__words(g->b, report__list(g->doc[D_ANALYSIS], "guardsRed"));
     ht_buf_str(g->b, "</li><li class=\"dim\">guards this machine does not show: ");
-    words(g, "guardsUnknown");
+    report__words(g->b, report__list(g->doc[D_ANALYSIS], "guardsUnknown"));
     ht_buf_str(g->b, "</li>\n");
     bool any = false;
     for (size_t i = 0; rows && i < rows->n; i++) {

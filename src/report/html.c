@@ -1,11 +1,14 @@
-/* html.c - escaping, numbers, the frame of a page, tables. */
+/* html.c - escaping, numbers, the frame of a page, tables; reading documents. */
 #include "core/utf8.h"
+#include "evid/manifest.h"
 #include "report/priv.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { DOC_MAX = 16 << 20 };
 
 static bool shown(uint32_t cp)
 {
@@ -241,6 +244,33 @@ const ht_json *report__list(const ht_json *j, const char *path)
 {
     const ht_json *v = ht_json_path(j, path);
     return v && v->type == HT_JARR ? v : NULL;
+}
+
+void report__words(ht_buf *b, const ht_json *list)
+{
+    for (size_t i = 0; list && i < list->n; i++) {
+        ht_buf_str(b, i ? ", " : "");
+        if (list->at[i].type == HT_JSTR) report__text(b, list->at[i].s);
+    }
+    if (!list || !list->n) ht_buf_str(b, "none");
+}
+
+int report__docs(ht_arena *a, const char *dir, const report__doc *want, size_t n,
+                 const ht_json **doc, ht_err *e)
+{
+    for (size_t i = 0; i < n; i++) {
+        const char *text;
+        uint64_t bytes;
+        ht_json *j;
+        HT_TRY(ht_read_under(a, dir, want[i].path, DOC_MAX, &text, &bytes, e));
+        HT_TRY(ht_json_parse(a, text, bytes, HT_JSON_CANON, want[i].path, &j, e));
+        const char *schema = report__str(j, "schema", "none");
+        if (strcmp(schema, want[i].schema) != 0)
+            return HT_FAIL(e, HT_EFORMAT, "UNKNOWN_TYPE: %s has schema %.60s, need %s",
+                           want[i].path, schema, want[i].schema);
+        doc[i] = j;
+    }
+    return 0;
 }
 
 static int by_value(const void *a, const void *b)

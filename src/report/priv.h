@@ -39,6 +39,12 @@ const char *report__str(const ht_json *, const char *path, const char *def);
 double report__num(const ht_json *, const char *path, double def);
 bool report__true(const ht_json *, const char *path);
 const ht_json *report__list(const ht_json *, const char *path);        /* an array, or NULL       */
+/* The texts of a list, or "none". */
+void report__words(ht_buf *, const ht_json *list);
+/* Documents of a bundle, read without following links; each must be of its schema. doc [n]. */
+typedef struct { const char *path, *schema; } report__doc;
+HT_MUST_USE int report__docs(ht_arena *, const char *dir, const report__doc *, size_t n,
+                             const ht_json **doc, ht_err *);
 
 /* ---- svg.c ---- */
 typedef struct {

@@ -1,49 +1,18 @@
 /* sched.c - the page of a scheduler experiment (hetero qualify scheduler): verdict and gates first,
  * then what ran, then each scenario with prompts serialised (A) and in shared passes (B). */
-#include "evid/manifest.h"
 #include "report/priv.h"
 #include <string.h>
 
-enum { DOC_MAX = 16 << 20, RATIOS_MAX = 256 };
+enum { RATIOS_MAX = 256 };
 enum { D_ANALYSIS, D_DESIGN, DOCS };
-static const struct {
-    const char *path, *schema;
-} docs[DOCS] = {{"analysis/sched.json", "hetero/sched/1"}, {"design.json", "hetero/scheddesign/1"}};
+static const report__doc docs[DOCS] = {{"analysis/sched.json", "hetero/sched/1"},
+                                       {"design.json", "hetero/scheddesign/1"}};
 
 typedef struct {
     ht_arena *a;
     ht_buf *b;
     const ht_json *doc[DOCS];
 } page;
-
-static int load(page *g, const char *dir, ht_err *e)
-{
-    for (int i = 0; i < DOCS; i++) {
-        const char *text;
-        uint64_t n;
-        ht_json *j;
-        HT_TRY(ht_read_under(g->a, dir, docs[i].path, DOC_MAX, &text, &n, e));
-        HT_TRY(ht_json_parse(g->a, text, n, HT_JSON_CANON, docs[i].path, &j, e));
-        const char *schema = report__str(j, "schema", "none");
-        if (strcmp(schema, docs[i].schema) != 0)
-            return HT_FAIL(e, HT_EFORMAT, "UNKNOWN_TYPE: %s has schema %.60s, need %s",
-                           docs[i].path, schema, docs[i].schema);
-        g->doc[i] = j;
-    }
-    return 0;
-}
-
-static void list(page *g, const char *before, const ht_json *names)
-{
-    if (!names || !names->n) return;
-    ht_buf_str(g->b, "<li class=\"dim\">");
-    ht_buf_str(g->b, before);
-    for (size_t i = 0; i < names->n; i++) {
-        ht_buf_str(g->b, i ? ", " : " ");
-        if (names->at[i].type == HT_JSTR) report__text(g->b, names->at[i].s);
-    }
-    ht_buf_str(g->b, "</li>\n");
-}
 
 static void verdict(page *g)
 {
@@ -64,9 +33,11 @@ static void verdict(page *g)
         ht_buf_str(g->b, "</li>\n");
     }
     if (!any) ht_buf_str(g->b, "<li class=\"pass\">none</li>");
-    list(g, "guards that were red:", report__list(v, "guardsRed"));
-    list(g, "guards this machine does not show:", report__list(v, "guardsUnknown"));
-    ht_buf_str(g->b, "</ul></div>\n");
+    ht_buf_str(g->b, "<li class=\"dim\">guards that were red: ");
+    report__words(g->b, report__list(v, "guardsRed"));
+    ht_buf_str(g->b, "</li><li class=\"dim\">guards this machine does not show: ");
+    report__words(g->b, report__list(v, "guardsUnknown"));
+    ht_buf_str(g->b, "</li></ul></div>\n");
     if (report__true(g->doc[D_DESIGN], "synthetic"))
         report__p(g->b, "banner", "This bundle is synthetic: its times come from no hardware.");
     report__p(g->b, "dim",
@@ -202,7 +173,7 @@ int ht_report_schedule(const char *dir, ht_buf *html, ht_err *e)
 {
     page g = {.b = html};
     HT_TRY(ht_arena_new(&g.a, (size_t)1 << 28, e));
-    int rc = load(&g, dir, e);
+    int rc = report__docs(g.a, dir, docs, DOCS, g.doc, e);
     if (!rc) rc = write_page(&g, e);
     ht_arena_free(g.a);
     return rc;
