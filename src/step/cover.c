@@ -62,13 +62,15 @@ static int explain_failure(const search *s, const node *best, ht_err *e)
 {
     size_t at = 0;
     while (isinf(best[at + 1].cost)) at++;
+    static const char *const act[] = {
+        [HT_ACT_F32] = "f32", [HT_ACT_Q8] = "q8", [HT_ACT_F16] = "f16", [HT_ACT_BF16] = "bf16"};
     char text[80];
     ht_stage_text(&s->tape[at], text);
     return HT_FAIL(e, HT_EUNSUPPORTED,
-                   "engine %s has no span for stage %s (rows %u, act %u, kv format %u); choose "
-                   "another engine",
-                   s->be->name, text, (unsigned)s->b->rows, (unsigned)s->b->act,
-                   (unsigned)s->b->kv_fmt);
+                   "engine %s has no span for stage %s (rows %u, act %s, kv format %u); choose "
+                   "another engine%s",
+                   s->be->name, text, (unsigned)s->b->rows, act[s->b->act], (unsigned)s->b->kv_fmt,
+                   s->b->act == HT_ACT_F32 ? "" : ", or act f32, which every engine has");
 }
 
 /* Cheapest cover of tape[0..n) by the backend's spans at bucket b. out has room for n cuts. Returns

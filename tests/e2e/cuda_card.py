@@ -16,6 +16,8 @@ DIGITS = {'bits': 'cuda-f32/128x512',
 
 
 def absence():
+    r = run('run', TALE, '-p', 'x', '-n', '1', '--act', 'f16', '--engine', 'cpu')
+    check(r.returncode == 4 and 'act f16' in err(r) and 'act f32' in err(r), 'act f16 on cpu: what to do', err(r))
     r = run('bench', TALE, '--engine', 'cuda', '-p', '4', '-n', '2', '-r', '1', env={'LD_LIBRARY_PATH': '/'})
     if r.returncode == 0:
         return  # this machine has a card
