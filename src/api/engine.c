@@ -356,6 +356,7 @@ static int make_plans(ht_engine *e, ht_err *err)
     /* An engine of whole prompts compiles a bucket when a prompt asks for it. */
     const bool whole = api__is_whole(&e->phase[API_PREFILL]);
     if (whole) HT_TRY(api__whole_check(e, err));
+    if (whole) HT_TRY(api__whole_calibrate(e, err));
     else HT_TRY(api__plan_get(e, API_PREFILL, e->ubatch, 1, &plan, err));
     HT_TRY(api__plan_get(e, API_DECODE, 1, 1, &plan, err));
     if (e->batch.seqs < 2) return 0;

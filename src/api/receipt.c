@@ -13,8 +13,8 @@ static const char *const phase_name[API_PHASES] = {"prefill", "decode"};
 
 const char *api__act_name(int act)
 {
-    static const char *const name[] = {"f32", "q8", "f16", "bf16"};
-    return act >= HT_ACT_F32 && act <= HT_ACT_BF16 ? name[act] : "?";
+    static const char *const name[] = {"f32", "q8", "f16", "bf16", "int8"};
+    return act >= HT_ACT_F32 && act <= HT_ACT_INT8 ? name[act] : "?";
 }
 
 void api__record_begin(ht_session *s, const char *call)

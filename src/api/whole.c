@@ -1,13 +1,15 @@
 /* whole.c - see whole.h. */
 #include "api/whole.h"
+#include "core/map.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    MOST = 8,       /* buckets of an engine */
-    CANCEL_MS = 50, /* that a cancel may take where nobody has declared more */
+    MOST = 8,            /* buckets of an engine */
+    CANCEL_MS = 50,      /* that a cancel may take where nobody has declared more */
+    TEXT_MAX = 64 << 20, /* bytes of a text to calibrate on */
     PADDING_MAX = 4
 }; /* rows run for each row of a prompt whose own bucket has no memory */
 
@@ -17,6 +19,7 @@ struct api__whole {
     const api__unit *unit;       /* NULL: no phase has such an engine */
     char opts[1200];
     char device[48];
+    char calibrate[1024]; /* text that ranges of activations are measured on; "": none */
     bool strict, cold, approximate;
     bool lane;       /* taken by routes only, not named by the user */
     uint8_t act;     /* enum ht_act */
@@ -45,7 +48,6 @@ static int set(struct api__whole *w, const char *key, const char *value, ht_err 
 {
     static const char *const pass[] = {"device", "cache",    "weights",
                                        "ints",   "openvino", "approximate"};
-    static const char *const acts[] = {"f32", "q8", "f16", "bf16"};
     size_t n = strlen(w->opts);
     if (!strcmp(key, "strict")) return w->strict = strcmp(value, "0") != 0, 0;
     if (!strcmp(key, "cold")) return w->cold = strcmp(value, "0") != 0, 0;
@@ -56,8 +58,10 @@ static int set(struct api__whole *w, const char *key, const char *value, ht_err 
                        value);
     }
     if (!strcmp(key, "memory")) return w->memory = (uint64_t)strtoull(value, NULL, 10) << 20, 0;
-    for (uint8_t i = 0; !strcmp(key, "act") && i < 4; i++)
-        if (!strcmp(value, acts[i])) return w->act = i, 0;
+    for (uint8_t i = HT_ACT_F32; !strcmp(key, "act") && i <= HT_ACT_INT8; i++)
+        if (!strcmp(value, api__act_name(i))) return w->act = i, 0;
+    if (!strcmp(key, "calibrate") && strlen(value) < sizeof w->calibrate)
+        return (void)snprintf(w->calibrate, sizeof w->calibrate, "%s", value), 0;
     if (!strcmp(key, "device")) (void)snprintf(w->device, sizeof w->device, "%s", value);
     if (!strcmp(key, "approximate")) w->approximate = strcmp(value, "0") != 0;
     for (size_t i = 0; i < sizeof pass / sizeof *pass; i++) {
@@ -69,8 +73,14 @@ static int set(struct api__whole *w, const char *key, const char *value, ht_err 
     return HT_FAIL(
         err, HT_EARG,
         "graph setting \"%.40s=%.40s\" is unknown; there are device, cache, memory (MiB), "
-        "cancel (ms), cold, strict, act, approximate, weights, ints, openvino",
+        "cancel (ms), cold, strict, act, approximate, calibrate, weights, ints, openvino",
         key, value);
+}
+
+/* Arithmetic that is approximate by itself, on whatever device. */
+static bool rounds(const struct api__whole *w)
+{
+    return w->act == HT_ACT_BF16 || w->act == HT_ACT_INT8;
 }
 
 static int read_settings(struct api__whole *w, const char *settings, ht_err *err)
@@ -91,11 +101,16 @@ static int read_settings(struct api__whole *w, const char *settings, ht_err *err
         p += n;
         p += *p == ',';
     }
-    if (w->act != HT_ACT_BF16 || w->approximate) return 0;
-    return HT_FAIL(
-        err, HT_EUNSUPPORTED,
-        "act=bf16 in --graph rounds what the exact contract keeps: no substitute for it; "
-        "declare it with approximate=1");
+    if (rounds(w) && !w->approximate)
+        return HT_FAIL(
+            err, HT_EUNSUPPORTED,
+            "act=%s in --graph rounds what the exact contract keeps: no substitute for it; "
+            "declare it with approximate=1",
+            api__act_name(w->act));
+    if ((w->act == HT_ACT_INT8) == (w->calibrate[0] != 0)) return 0;
+    return HT_FAIL(err, HT_EARG,
+                   "act=int8 and calibrate=FILE in --graph belong together: the ranges of "
+                   "activations are measured on that text when the engine opens");
 }
 
 int api__whole_read(ht_engine *e, const char *settings, ht_err *err)
@@ -114,7 +129,7 @@ int api__whole_set(ht_engine *e, const char *settings, ht_err *err)
     struct api__whole *w = e->whole;
     if (w->unit)
         return HT_FAIL(err, HT_EUNSUPPORTED, "one engine of whole prompts is open already");
-    w->opts[0] = w->device[0] = 0;
+    w->opts[0] = w->device[0] = w->calibrate[0] = 0;
     w->strict = w->cold = w->approximate = false;
     w->memory = 0;
     w->act = HT_ACT_F32;
@@ -141,8 +156,9 @@ void api__whole_class(const ht_engine *e, const api__phase *p, char *out, size_t
 {
     const struct api__whole *w = e->whole;
     out[0] = 0;
-    if (!api__is_whole(p) || !w->device[0]) return;
-    (void)snprintf(out, cap, "@%s%s", w->device, w->approximate ? " approximate" : "");
+    if (!api__is_whole(p) || (!w->device[0] && !rounds(w))) return;
+    (void)snprintf(out, cap, "@%s%s", w->device[0] ? w->device : "CPU",
+                   w->approximate ? " approximate" : "");
 }
 
 /* ---- buckets --------------------------------------------------------------------------------- */
@@ -268,12 +284,32 @@ int api__whole_check(ht_engine *e, ht_err *err)
     other = b;
     other.act = HT_ACT_F32;
     if (covered(e, &other, NULL))
-        return HT_FAIL(err, HT_EUNSUPPORTED,
-                       "engine %s does not compute with act %s on this processor: it could run no "
-                       "prompt; use --act f32, or leave out --prefill-engine %s",
-                       name, api__act_name(b.act), name);
+        return HT_FAIL(
+            err, HT_EUNSUPPORTED,
+            "engine %s does not compute with act %s on this processor or with weights of "
+            "this type: it could run no prompt; use --act f32, or leave out "
+            "--prefill-engine %s",
+            name, api__act_name(b.act), name);
     if (err) *err = why;
     return why.code;
+}
+
+int api__whole_calibrate(ht_engine *e, ht_err *err)
+{
+    const struct api__whole *w = e->whole;
+    const api__unit *u = w->unit;
+    char *text = NULL;
+    size_t n = 0;
+    ht_ids ids = {0};
+    if (!u || w->act != HT_ACT_INT8) return 0;
+    if (!u->be->calibrate)
+        return HT_FAIL(err, HT_EUNSUPPORTED, "engine %s has no act int8", u->be->name);
+    HT_TRY(ht_file_read(w->calibrate, TEXT_MAX, &text, &n, err));
+    int rc = ht_tok_encode(e->tok, text, n, HT_TOK_BOS | HT_TOK_SPECIAL, &ids, err);
+    ht_mem_free(text);
+    if (!rc) rc = u->be->calibrate(u->dev, ids.id, ids.n, err);
+    ht_ids_done(&ids);
+    return rc;
 }
 
 int api__whole_lane(ht_engine *e, const api__phase *p, ht_err *err)
@@ -285,7 +321,8 @@ int api__whole_lane(ht_engine *e, const api__phase *p, ht_err *err)
     w->lane = true;
     w->strict = false; /* what a route cannot run is the reference's, whoever measured it */
     e->phase[API_PREFILL] = *p;
-    const int rc = pick(e, e->ctx, err);
+    int rc = pick(e, e->ctx, err);
+    if (!rc) rc = api__whole_calibrate(e, err);
     e->phase[API_PREFILL] = own;
     if (rc) w->n = 0;
     return rc;

@@ -15,6 +15,8 @@ HT_MUST_USE int api__whole_open(ht_engine *, uint32_t ctx, ht_err *);
 /* With the context chosen: what no prompt whatever could run there under the engine's settings (KV
  * types, activations, eviction, stages of the model) is HT_EUNSUPPORTED here, and names it. */
 HT_MUST_USE int api__whole_check(ht_engine *, ht_err *);
+/* Ranges of activations for act=int8, from the text of calibrate=; nothing under other acts. */
+HT_MUST_USE int api__whole_calibrate(ht_engine *, ht_err *);
 /* The settings of a route's lane, before its device is opened; its buckets when it is. One
  * such engine at a time. */
 HT_MUST_USE int api__whole_set(ht_engine *, const char *settings, ht_err *);

@@ -62,8 +62,11 @@ static int explain_failure(const search *s, const node *best, ht_err *e)
 {
     size_t at = 0;
     while (isinf(best[at + 1].cost)) at++;
-    static const char *const act[] = {
-        [HT_ACT_F32] = "f32", [HT_ACT_Q8] = "q8", [HT_ACT_F16] = "f16", [HT_ACT_BF16] = "bf16"};
+    static const char *const act[] = {[HT_ACT_F32] = "f32",
+                                      [HT_ACT_Q8] = "q8",
+                                      [HT_ACT_F16] = "f16",
+                                      [HT_ACT_BF16] = "bf16",
+                                      [HT_ACT_INT8] = "int8"};
     char text[80];
     ht_stage_text(&s->tape[at], text);
     return HT_FAIL(e, HT_EUNSUPPORTED,

@@ -36,7 +36,8 @@ enum { HT_PAGE = 32 };                                        /* positions per K
 #define HT_NOPAGE UINT32_MAX                                  /* an evicted hole in a page list */
 enum { HT_WANT_MASS = 1,                                      /* ht_bucket.flags              */
        HT_ALT_REP = 2 };             /* use the alternate representation of weights that have one */
-enum ht_act { HT_ACT_F32, HT_ACT_Q8, HT_ACT_F16, HT_ACT_BF16 };  /* arithmetic: product.md 4   */
+/* Arithmetic: product.md 4. INT8: activations rounded by scales that were fixed beforehand. */
+enum ht_act { HT_ACT_F32, HT_ACT_Q8, HT_ACT_F16, HT_ACT_BF16, HT_ACT_INT8 };
 typedef struct {                    /* what a plan is made for: maxima, and what it may assume  */
     uint16_t rows, seqs, want, steps;          /* steps > 1: tokens chained on the device       */
     uint32_t ctx, past;             /* past 0: every sequence starts at position 0              */
@@ -105,6 +106,9 @@ typedef struct ht_backend {            /* "ref", "cpu", "graph", "cuda", ...; co
     const ht_span *const *spans;       /* NULL-terminated; ref has exactly one span per kind     */
     int (*open)(ht_dev **, const char *opts, ht_err *);      /* "threads=2,isa=avx2", "gpu=0+1"   */
     int (*load)(ht_dev *, const ht_model *, ht_err *);
+    /* Behind load, before plans of HT_ACT_INT8: measure the ranges of activations on these tokens.
+     * NULL: the engine has no such arithmetic. */
+    int (*calibrate)(ht_dev *, const int32_t *ids, size_t n, ht_err *);
     int (*kv_alloc)(ht_dev *, size_t bytes, void **mem, ht_err *);  /* a plane for a pool of kv/ */
     void (*kv_free)(ht_dev *, void *mem, size_t bytes); /* NULL: memory is ht_page_alloc's */
     int (*kv_attach)(ht_dev *, ht_kv *, ht_err *);  /* EUNSUPPORTED: this device can't address it */

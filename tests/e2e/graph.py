@@ -78,8 +78,31 @@ def settings():
     check('no device QPU' in r, 'an unknown device', r)
     r = refusal('run', TALE, '-p', 'x', '-n', '1', *GRAPH, '--graph', 'act=bf16')
     check('approximate=1' in r, 'bf16 must be declared', r)
+    r = refusal('run', TALE, '-p', 'x', '-n', '1', *GRAPH, '--graph', 'act=q8')
+    check('act q8' in r and 'weights of this type' in r, 'q8 without integer weights', r)
     r = refusal('run', TALE, '-p', 'x', '-n', '1', *GRAPH, '--graph', 'memory=1')
     check('smallest bucket' in r, 'a budget that nothing fits', r)
+
+
+def int8():
+    """Static int8: declared, with a text to measure ranges on, and under a class of its own."""
+    with tmp() as top:
+        text = os.path.join(top, 'text')
+        open(text, 'w').write('A fox ran.')
+        for more, word in (('act=int8,calibrate=' + text, 'approximate=1'), ('act=int8,approximate=1', 'calibrate=FILE'),
+                           ('calibrate=' + text, 'act=int8'),
+                           ('act=int8,approximate=1,calibrate=' + text, 'at least 128 tokens'),
+                           ('act=int8,approximate=1,calibrate=%s.none' % text, 'No such file')):
+            r = refusal('run', TALE, '-p', 'x', '-n', '1', *GRAPH, '--graph', more)
+            check(word in r, 'int8: ' + word, r)
+        with open(text, 'w') as f:
+            for i in range(40):
+                f.write('A small animal number %d lived in wood %d and ate %d nuts every day. ' % (i, i * 3, i + 2))
+        p = prefill(ask(20, *GRAPH, graph='strict=1,act=int8,approximate=1,calibrate=' + text) or
+                    {'receipt': {'phases': [{}]}})
+        check(p.get('class') == 'graph@CPU approximate rep=f16 act=int8 kv=f16,f16', 'int8: its class', p.get('class'))
+        facts = (p.get('segments') or [{}])[0].get('facts', {})
+        check(facts.get('productsBelowF32') == 56, 'int8: all products of the layers', facts)
 
 
 def never():
@@ -163,6 +186,7 @@ if available():
     edges()
     other_work()
     settings()
+    int8()
     never()
     plans()
     budget()

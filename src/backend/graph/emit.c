@@ -125,12 +125,23 @@ static ir_val weight_value(emitter *g, const ht_weight *w, const graph_const *c)
     const uint32_t N = w->rows, K = w->cols;
     char name[40];
     (void)snprintf(name, sizeof name, "w%u", w->id);
+    if (c->group == K && c->type == IR_I8) { /* a scale a row: the compiler's own form of it */
+        ir_val v =
+            graph__ir_const(&g->d, graph__ir_shape(IR_I8, 2, N, K, 0, 0), c->data, c->bytes, name);
+        (void)snprintf(name, sizeof name, "s%u", w->id);
+        return mul(g, convert(g, v, IR_F32),
+                   graph__ir_const(&g->d, graph__ir_shape(IR_F32, 2, N, 1, 0, 0), c->scale,
+                                   (uint64_t)N * 4, name));
+    }
     if (c->group) {
         const ir_val like = graph__ir_shape(c->type, 3, N, K / c->group, c->group, 0);
         const ir_val per = graph__ir_shape(IR_F32, 3, N, K / c->group, 1, 0);
         ir_val v = graph__ir_const(&g->d, like, c->data, c->bytes, name);
         v = convert(g, v, IR_F32);
-        if (c->type == IR_U4) v = op2(g, "Subtract", "opset1", BROADCAST, v, real(g, 8), v);
+        /* An integer as zero point: with another the compiler quantises no activations. */
+        if (c->type == IR_U4)
+            v = op2(g, "Subtract", "opset1", BROADCAST, v,
+                    convert(g, graph__ir_byte(&g->d, 8), IR_F32), v);
         (void)snprintf(name, sizeof name, "s%u", w->id);
         v = mul(g, v,
                 graph__ir_const(&g->d, per, c->scale, (uint64_t)N * (K / c->group) * 4, name));
@@ -151,13 +162,35 @@ static ir_val weight_value(emitter *g, const ht_weight *w, const graph_const *c)
 static ir_val project(emitter *g, ir_val x, const ht_weight *w0)
 {
     const ht_weight *w = (g->part->b.flags & HT_ALT_REP) && w0->alt ? w0->alt : w0;
+    const bool narrow = graph__narrow(g->m, &g->part->b, w0);
     graph_const c;
     ir_val like = x;
     like.d[x.rank - 1] = w->rows;
-    if (!g->rc) g->rc = graph__const(g->part->dev, g->mem, w, &c, g->e);
+    if (!g->rc) g->rc = graph__const(g->part->dev, g->mem, w, narrow, &c, g->e);
     if (g->rc) return like;
     return op2(g, "MatMul", "opset1", "transpose_a=\"false\" transpose_b=\"true\"", x,
                weight_value(g, w, &c), like);
+}
+
+/* What goes into products of a layer, [1,rows,K]. Observed, its greatest magnitude is an output;
+ * under act int8 it is rounded to 8 bits over the range that was observed: one scale for all of it,
+ * symmetric, so that products need no zero point. */
+static ir_val product_in(emitter *g, ir_val x, int layer, int which)
+{
+    const size_t at = (size_t)layer * GRAPH_INPUTS + (size_t)which;
+    if (g->part->observe) {
+        const int64_t all[3] = {0, 1, 2};
+        ir_val top =
+            op2(g, "ReduceMax", "opset1", "keep_dims=\"true\"", op1(g, "Abs", "opset1", "", x, x),
+                graph__ir_ints(&g->d, 3, all), graph__ir_shape(IR_F32, 3, 1, 1, 1, 0));
+        graph__ir_result(&g->d, top);
+        g->part->out[g->part->n_out++] = (graph_port){GRAPH_RANGE, (uint16_t)at};
+    }
+    if (g->part->b.act != HT_ACT_INT8) return x;
+    const float step = g->part->dev->range[at] / 127;
+    const ir_val low = real(g, -128 * step), high = real(g, 127 * step);
+    const ir_val in[5] = {x, low, high, low, high};
+    return graph__ir_op(&g->d, "FakeQuantize", "opset1", "levels=\"256\" " BROADCAST, in, 5, x);
 }
 
 /* ---- QKV ------------------------------------------------------------------------------------- */
@@ -222,6 +255,7 @@ static ir_val cache(emitter *g, ir_val v, int io, int layer)
 {
     const uint32_t heads = v.d[1], hd = v.d[3], pages = g->M / HT_PAGE;
     const int type = io == GRAPH_K ? g->part->b.kv_fmt & 0xff : g->part->b.kv_fmt >> 8;
+    if (g->part->observe) return v;
     ir_val t = reshape(g, v, graph__ir_shape(IR_F32, 4, heads, pages, HT_PAGE, hd));
     t = transpose(g, t, 1, 0, 2, 3);
     graph__ir_result(&g->d, type == HT_KV_F16 ? convert(g, t, IR_F16) : t);
@@ -273,6 +307,7 @@ static void qkv(emitter *g, const ht_stage *st)
     char name[40];
     (void)snprintf(name, sizeof name, "na%d", st->layer);
     ir_val xn = norm(g, g->x, l->attn_norm, g->s->dim, name);
+    xn = product_in(g, xn, st->layer, GRAPH_IN_QKV);
     g->q = rotate(g, heads_of(g, st, xn, &l->q, l->q_bias, l->q_norm, g->s->n_heads), rope);
     g->k = rotate(g, heads_of(g, st, xn, &l->k, l->k_bias, l->k_norm, g->s->n_kv_heads), rope);
     g->v = transpose(g, heads_of(g, st, xn, &l->v, l->v_bias, NULL, g->s->n_kv_heads), 0, 2, 1, 3);
@@ -426,10 +461,25 @@ static void ffn_up(emitter *g, const ht_stage *st)
     char name[40];
     (void)snprintf(name, sizeof name, "nf%d", st->layer);
     ir_val xn = norm(g, g->x, l->ffn_norm, g->s->dim, name);
+    xn = product_in(g, xn, st->layer, GRAPH_IN_FFN);
     ir_val gate = project(g, xn, &l->gate), up = project(g, xn, &l->up);
     gate = st->flags & HT_GELU ? op1(g, "Gelu", "opset7", "approximation_mode=\"TANH\"", gate, gate)
                                : op1(g, "Swish", "opset4", "", gate, gate);
     g->h = mul(g, gate, up);
+}
+
+static void attn_out(emitter *g, const ht_stage *st)
+{
+    const ht_layer *l = &g->m->layer[st->layer];
+    const ir_val a = product_in(g, g->a, st->layer, GRAPH_IN_O);
+    residual(g, st, project(g, a, &l->o), l->post_attn_norm, "pa");
+}
+
+static void ffn_down(emitter *g, const ht_stage *st)
+{
+    const ht_layer *l = &g->m->layer[st->layer];
+    const ir_val h = product_in(g, g->h, st->layer, GRAPH_IN_DOWN);
+    residual(g, st, project(g, h, &l->down), l->post_ffn_norm, "pf");
 }
 
 static void head(emitter *g, const ht_stage *st)
@@ -446,19 +496,19 @@ static void head(emitter *g, const ht_stage *st)
 
 static void stage(emitter *g, const ht_stage *st)
 {
-    const ht_layer *l = st->layer >= 0 ? &g->m->layer[st->layer] : NULL;
     switch (st->kind) {
     case HT_EMBED: break; /* the host looks rows up: X is the graph's input */
     case HT_QKV: qkv(g, st); break;
     case HT_PICK:
+        if (g->part->observe) break; /* all rows are looked at */
         g->x = pick(g, g->x, 1);
         g->q = pick(g, g->q, 2);
         g->picked = true;
         break;
     case HT_ATTN: attention(g, st); break;
-    case HT_ATTN_OUT: residual(g, st, project(g, g->a, &l->o), l->post_attn_norm, "pa"); break;
+    case HT_ATTN_OUT: attn_out(g, st); break;
     case HT_FFN_UP: ffn_up(g, st); break;
-    case HT_FFN_DOWN: residual(g, st, project(g, g->h, &l->down), l->post_ffn_norm, "pf"); break;
+    case HT_FFN_DOWN: ffn_down(g, st); break;
     case HT_HEAD: head(g, st); break;
     default:
         g->rc = HT_FAIL(g->e, HT_EUNSUPPORTED, "graph: stage %s has no operators",
@@ -491,7 +541,8 @@ static void inputs(emitter *g)
         g->cos[r] = input(g, GRAPH_COS, r, like);
         g->sin[r] = input(g, GRAPH_SIN, r, like);
     }
-    if (want) g->want = input(g, GRAPH_WANT, 0, graph__ir_shape(IR_I64, 1, g->W, 0, 0, 0));
+    if (want && !p->observe)
+        g->want = input(g, GRAPH_WANT, 0, graph__ir_shape(IR_I64, 1, g->W, 0, 0, 0));
 }
 
 /* A part that ends before HEAD leaves its register. */
@@ -499,7 +550,7 @@ static void outputs(emitter *g)
 {
     const int last = g->part->at[g->part->n - 1].kind;
     const int io = last == HT_ATTN ? GRAPH_A : last == HT_FFN_UP ? GRAPH_H : GRAPH_X;
-    if (last == HT_HEAD || last == HT_PICK || last == HT_QKV) return;
+    if (g->part->observe || last == HT_HEAD || last == HT_PICK || last == HT_QKV) return;
     graph__ir_result(&g->d, io == GRAPH_A ? g->a : io == GRAPH_H ? g->h : g->x);
     g->part->out[g->part->n_out++] = (graph_port){(uint8_t)io, 0};
 }
@@ -512,7 +563,7 @@ int graph__emit(graph_part *p, graph_stage_mem *mem, ht_arena *arena, ht_buf *te
     g.W = p->b.want ? p->b.want : 1;
     p->n_in = p->n_out = 0;
     p->in = ht_arena_array(arena, 4 + 2 * HT_ROPES + 2 * (size_t)m->spec.n_layers, sizeof *p->in);
-    p->out = ht_arena_array(arena, 2 * (size_t)m->spec.n_layers + 2, sizeof *p->out);
+    p->out = ht_arena_array(arena, GRAPH_INPUTS * (size_t)m->spec.n_layers + 2, sizeof *p->out);
     if (!p->in || !p->out) return HT_FAIL(e, HT_ENOMEM, "graph: a model's ports: out of memory");
     graph__ir_init(&g.d, arena, mem == NULL);
     inputs(&g);

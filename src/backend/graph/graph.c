@@ -100,6 +100,7 @@ static void close_dev(ht_dev *dev)
 {
     if (!dev) return;
     ht_team_free(dev->team);
+    ht_mem_free(dev->range);
     if (dev->core) dev->api.core_free(dev->core);
     graph__ov_unload(&dev->api);
     ht_mem_free(dev);
@@ -187,7 +188,7 @@ static int describe(const ht_dev *dev, char *json, size_t cap)
     const int n = snprintf(
         json, cap,
         "{\"library\":\"%s\",\"file\":\"%s\",\"device\":\"%s\",\"approximate\":%s,\"threads\":%d,"
-        "\"buckets\":[%u,%u,%u,%u],\"act\":\"%s%s\"}",
+        "\"buckets\":[%u,%u,%u,%u],\"act\":\"%s%s,int8\"}",
         dev->version, path, dev->device, dev->approximate ? "true" : "false", dev->threads,
         (unsigned)graph__buckets[0], (unsigned)graph__buckets[1], (unsigned)graph__buckets[2],
         (unsigned)graph__buckets[3], dev->vnni ? "f32,q8" : "f32", dev->bf16 ? ",bf16" : "");
@@ -200,6 +201,7 @@ const ht_backend ht_backend_graph = {
     .spans = graph__spans,
     .open = open_dev,
     .load = load,
+    .calibrate = graph__calibrate,
     .footprint = graph__footprint,
     .kv_alloc = ht_host_kv_alloc,
     .kv_attach = ht_host_kv_attach,

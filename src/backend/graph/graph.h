@@ -14,7 +14,8 @@
 #include <stdatomic.h>
 
 enum { GRAPH_BUCKETS = 4,
-       GRAPH_Q8_GROUP = 128 };       /* elements that share a scale under --act q8              */
+       GRAPH_Q8_GROUP = 32 };        /* elements that share a scale under --act q8: no more than
+                                        share one in a weight, or the compiler leaves them in f32 */
 extern const uint16_t graph__buckets[GRAPH_BUCKETS + 1]; /* 32, 128, 512, 2048, 0                 */
 
 /* How a weight of a float type reaches the compiler; block types of eight and four bits always go
@@ -37,6 +38,8 @@ struct ht_dev {
     bool pieces;                     /* parts of the tape are covered too (experiments)           */
     bool approximate;                /* not f32 on one CPU: refused unless declared               */
     bool vnni, bf16;                 /* of this processor                                         */
+    float *range;                    /* greatest |x| that went into the products of a layer, by
+                                        graph__calibrate: [layers,GRAPH_INPUTS]; NULL: not known  */
     const ht_model *model;
 };
 
@@ -54,18 +57,25 @@ void graph__mem_free(graph_stage_mem *);
 /* The compiler has its own copies: the pages go back to the system, the addresses stay valid. */
 void graph__mem_drop(graph_stage_mem *);
 uint64_t graph__mem_bytes(const graph_stage_mem *);
-/* mem NULL: only what the constant will be, no data. */
-HT_MUST_USE int graph__const(const ht_dev *, graph_stage_mem *, const ht_weight *, graph_const *,
-                             ht_err *);
+/* narrow: i8 with a scale a row, whatever the type. mem NULL: only what the constant will be, no
+ * data. */
+HT_MUST_USE int graph__const(const ht_dev *, graph_stage_mem *, const ht_weight *, bool narrow,
+                             graph_const *, ht_err *);
+/* Under act int8 all products of a layer are in 8 bits; the head has few rows and stays. */
+bool graph__narrow(const ht_model *, const ht_bucket *, const ht_weight *);
 
 /* ---- emit.c ---- */
+/* What goes into the products of a layer; Q, K and V share one. */
+enum { GRAPH_IN_QKV, GRAPH_IN_O, GRAPH_IN_FFN, GRAPH_IN_DOWN, GRAPH_INPUTS };
 enum graph_io { GRAPH_X, GRAPH_A, GRAPH_H, GRAPH_COS, GRAPH_SIN, GRAPH_WANT, GRAPH_K, GRAPH_V,
-                GRAPH_L };
-typedef struct { uint8_t io; uint16_t layer; } graph_port;    /* layer: rope of COS and SIN      */
+                GRAPH_L, GRAPH_RANGE };
+typedef struct { uint8_t io; uint16_t layer; } graph_port;    /* layer: rope of COS and SIN; of
+                                        RANGE layer * GRAPH_INPUTS + which                        */
 typedef struct {
     const ht_dev *dev;
     const ht_stage *at; size_t n;
     ht_bucket b;
+    bool observe;                    /* its outputs are ranges, and nothing else                  */
     graph_port *in, *out; size_t n_in, n_out;  /* filled by emit; arena of the document          */
 } graph_part;
 /* Print the stages of a part. mem NULL: a digest of the text's own (no addresses, no data). */
@@ -99,6 +109,7 @@ struct ht_plan {
     float *cos[HT_ROPES], *sin[HT_ROPES];      /* [rows,dims]                                     */
     int rope_long;                   /* what the tables hold: -1 nothing yet                      */
     int64_t *want;
+    float *range;                    /* of a part that observes: [layers,GRAPH_INPUTS]            */
     uint32_t bound[HT_KV_CLASSES];   /* first page the outputs point to; HT_NOPAGE: none          */
     graph_facts facts;
     const ht_batch *batch;
@@ -110,7 +121,13 @@ struct ht_plan {
 };
 int graph__plan(ht_plan **, ht_dev *, ht_kv *, const ht_stage *, const ht_cut *, size_t n_cuts,
                 const ht_bucket *, ht_err *);
+/* A plan of these stages (the tape up to HEAD) that only observes: no cache, no logits. The stages
+ * must last as long as it. */
+HT_MUST_USE int graph__plan_observe(ht_plan **, ht_dev *, const ht_stage *, size_t n,
+                                    const ht_bucket *, ht_err *);
 void graph__plan_free(ht_plan *);
+/* A property as the compiled model says it; "" where it says nothing. */
+void graph__prop(const ht_plan *, const char *key, char *out, size_t cap);
 /* Let an input or output of the request lie at mem; an output that would not is HT_EDEVICE. */
 HT_MUST_USE int graph__bind(ht_plan *, bool output, size_t index, void *mem, ht_err *);
 /* What is asked of the compiler: everything that decides numbers is stated, never left to it. */
@@ -128,6 +145,9 @@ int graph__cancel(ht_plan *);
 extern const ht_span *const graph__spans[];
 int graph__footprint(const ht_dev *, const ht_model *, const ht_stage *, size_t n,
                      const ht_bucket *, ht_footprint *, ht_err *);
+
+/* ---- range.c ---- */
+int graph__calibrate(ht_dev *, const int32_t *ids, size_t n, ht_err *);
 
 /* ---- cache.c ---- */
 /* The compiled model of a text from the folder of compiled models; *hit false: not there, or not

@@ -149,6 +149,11 @@ ir_val graph__ir_real(ir_doc *d, float v)
     return small(d, graph__ir_shape(IR_F32, 0, 0, 0, 0, 0), &v, sizeof v);
 }
 
+ir_val graph__ir_byte(ir_doc *d, uint8_t v)
+{
+    return small(d, graph__ir_shape(IR_U8, 0, 0, 0, 0, 0), &v, sizeof v);
+}
+
 int graph__ir_text(ir_doc *d, ht_buf *out, ht_err *e)
 {
     ht_buf_init(out, 0);

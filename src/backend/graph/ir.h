@@ -45,6 +45,7 @@ ir_val graph__ir_const(ir_doc *, ir_val like, const void *p, uint64_t bytes, con
 /* Small ones, copied: a list of integers, a number (rank 0 when n is 0: a scalar). */
 ir_val graph__ir_ints(ir_doc *, int n, const int64_t *v);
 ir_val graph__ir_real(ir_doc *, float v);
+ir_val graph__ir_byte(ir_doc *, uint8_t v);
 /* Close the text: XML into *out, which the caller frees with ht_buf_done. */
 HT_MUST_USE int graph__ir_text(ir_doc *, ht_buf *out, ht_err *);
 #endif

@@ -32,6 +32,7 @@ static int take_memory(ht_plan *p, ht_err *e)
         p->cos[r] = floats(p, rows * s->rope[r].dims, &ok);
         p->sin[r] = floats(p, rows * s->rope[r].dims, &ok);
     }
+    if (p->part.observe) p->range = floats(p, (size_t)s->n_layers * GRAPH_INPUTS, &ok);
     p->want = ht_arena_array(p->arena, want, sizeof *p->want);
     p->rope_long = -1;
     for (int c = 0; c < HT_KV_CLASSES; c++) p->bound[c] = HT_NOPAGE;
@@ -129,7 +130,7 @@ static int fetch_or_compile(ht_plan *p, ht_err *e)
 
 /* ---- what came out --------------------------------------------------------------------------- */
 
-static void get_prop(const ht_plan *p, const char *key, char *out, size_t cap)
+void graph__prop(const ht_plan *p, const char *key, char *out, size_t cap)
 {
     char *text = NULL;
     out[0] = 0;
@@ -144,10 +145,13 @@ static int read_back(ht_plan *p, ht_err *e)
 {
     graph_facts *f = &p->facts;
     const char *want = p->b.act == HT_ACT_BF16 ? "bf16" : "f32";
-    get_prop(p, "INFERENCE_PRECISION_HINT", f->precision, sizeof f->precision);
-    get_prop(p, "EXECUTION_DEVICES", f->device, sizeof f->device);
-    get_prop(p, "INFERENCE_NUM_THREADS", f->threads, sizeof f->threads);
-    get_prop(p, "DYNAMIC_QUANTIZATION_GROUP_SIZE", f->quant_group, sizeof f->quant_group);
+    ov_prop asked[GRAPH_PROPS];
+    char value[2][16];
+    const size_t n = graph__properties(p, value, asked);
+    graph__prop(p, "INFERENCE_PRECISION_HINT", f->precision, sizeof f->precision);
+    graph__prop(p, "EXECUTION_DEVICES", f->device, sizeof f->device);
+    graph__prop(p, "INFERENCE_NUM_THREADS", f->threads, sizeof f->threads);
+    graph__prop(p, "DYNAMIC_QUANTIZATION_GROUP_SIZE", f->quant_group, sizeof f->quant_group);
     if (p->dev->approximate) return 0; /* a declared mode: what it did is in the receipt */
     if (strcmp(f->device, p->dev->device) != 0)
         return HT_FAIL(e, HT_EDEVICE,
@@ -159,6 +163,11 @@ static int read_back(ht_plan *p, ht_err *e)
                        "graph: asked for precision %s, compiled with \"%s\": refused; use another "
                        "engine or --act",
                        want, f->precision);
+    if (strcmp(f->quant_group, asked[n - 1].value) != 0)
+        return HT_FAIL(e, HT_EDEVICE,
+                       "graph: asked for activations quantised in groups of %s (0: not at all), "
+                       "compiled with \"%s\": refused; use another engine or --act",
+                       asked[n - 1].value, f->quant_group);
     return 0;
 }
 
@@ -179,6 +188,7 @@ static int64_t port_shape(const ht_plan *p, const graph_port *o, int64_t d[IR_RA
     case GRAPH_COS:
     case GRAPH_SIN: d[1] = 1, d[2] = M, d[3] = s->rope[o->layer].dims; return 4;
     case GRAPH_WANT: *type = OV_I64, d[0] = W; return 1;
+    case GRAPH_RANGE: d[1] = d[2] = 1; return 3;
     default:
         *type = kv == HT_KV_F16 ? OV_F16 : OV_F32;
         d[0] = M / HT_PAGE, d[1] = s->n_kv_heads, d[2] = HT_PAGE, d[3] = s->head_dim;
@@ -225,14 +235,15 @@ static int bind_registers(ht_plan *p, ht_err *e)
     for (int output = 0; output < 2; output++)
         for (size_t i = 0; i < (output ? p->part.n_out : p->part.n_in); i++) {
             const graph_port *o = output ? &p->part.out[i] : &p->part.in[i];
-            void *mem = output && o->io != GRAPH_L ? (void *)p->out
-                        : o->io == GRAPH_X         ? (void *)p->x
-                        : o->io == GRAPH_A         ? (void *)p->a
-                        : o->io == GRAPH_H         ? (void *)p->h
-                        : o->io == GRAPH_L         ? (void *)p->l
-                        : o->io == GRAPH_COS       ? (void *)p->cos[o->layer]
-                        : o->io == GRAPH_SIN       ? (void *)p->sin[o->layer]
-                                                   : (void *)p->want;
+            void *mem = o->io == GRAPH_RANGE         ? (void *)&p->range[o->layer]
+                        : output && o->io != GRAPH_L ? (void *)p->out
+                        : o->io == GRAPH_X           ? (void *)p->x
+                        : o->io == GRAPH_A           ? (void *)p->a
+                        : o->io == GRAPH_H           ? (void *)p->h
+                        : o->io == GRAPH_L           ? (void *)p->l
+                        : o->io == GRAPH_COS         ? (void *)p->cos[o->layer]
+                        : o->io == GRAPH_SIN         ? (void *)p->sin[o->layer]
+                                                     : (void *)p->want;
             if (o->io == GRAPH_K || o->io == GRAPH_V) continue; /* pages: known when a run comes */
             HT_TRY(graph__bind(p, output != 0, i, mem, e));
         }
@@ -252,6 +263,8 @@ static int check_request(const ht_dev *dev, const ht_kv *kv, const ht_cut *cut, 
         return HT_FAIL(e, HT_EARG, "graph: a span of %u stages at %u rows", cut->n,
                        (unsigned)b->rows);
     if (!kv) return HT_FAIL(e, HT_EARG, "graph: a plan needs a KV pool");
+    if (b->act == HT_ACT_INT8 && !dev->range)
+        return HT_FAIL(e, HT_EARG, "graph: act int8 before its ranges were measured");
     if (kv->n_layers != s->n_layers || kv->n_kv_heads != s->n_kv_heads ||
         kv->head_dim != s->head_dim)
         return HT_FAIL(e, HT_EARG,
@@ -263,18 +276,14 @@ static int check_request(const ht_dev *dev, const ht_kv *kv, const ht_cut *cut, 
     return 0;
 }
 
-int graph__plan(ht_plan **out, ht_dev *dev, ht_kv *kv, const ht_stage *tape, const ht_cut *cut,
-                size_t n_cuts, const ht_bucket *b, ht_err *e)
+/* Stages [at, at+n) compiled, with a request whose inputs are the plan's registers. */
+static int make_plan(ht_plan **out, ht_dev *dev, ht_kv *kv, const ht_stage *at, size_t n,
+                     const ht_bucket *b, bool observe, ht_err *e)
 {
-    *out = NULL;
-    HT_TRY(check_request(dev, kv, cut, n_cuts, b, e));
     ht_plan *p = ht_mem_alloc(sizeof *p);
     if (!p) return HT_FAIL(e, HT_ENOMEM, "graph: plan: out of memory");
-    *p = (ht_plan){.dev = dev, .m = dev->model, .kv = kv, .b = *b};
-    p->at = tape + cut->at;
-    p->n = cut->n;
-    p->exec_id = ht_exec_id(cut);
-    p->part = (graph_part){.dev = dev, .at = p->at, .n = p->n, .b = *b};
+    *p = (ht_plan){.dev = dev, .m = dev->model, .kv = kv, .b = *b, .at = at, .n = n};
+    p->part = (graph_part){.dev = dev, .at = at, .n = n, .b = *b, .observe = observe};
     int rc = ht_arena_new(&p->arena, 0, e);
     if (!rc) rc = take_memory(p, e);
     if (!rc) rc = fetch_or_compile(p, e);
@@ -289,6 +298,23 @@ int graph__plan(ht_plan **out, ht_dev *dev, ht_kv *kv, const ht_stage *tape, con
     }
     *out = p;
     return 0;
+}
+
+int graph__plan(ht_plan **out, ht_dev *dev, ht_kv *kv, const ht_stage *tape, const ht_cut *cut,
+                size_t n_cuts, const ht_bucket *b, ht_err *e)
+{
+    *out = NULL;
+    HT_TRY(check_request(dev, kv, cut, n_cuts, b, e));
+    HT_TRY(make_plan(out, dev, kv, tape + cut->at, cut->n, b, false, e));
+    (*out)->exec_id = ht_exec_id(cut);
+    return 0;
+}
+
+int graph__plan_observe(ht_plan **out, ht_dev *dev, const ht_stage *at, size_t n,
+                        const ht_bucket *b, ht_err *e)
+{
+    *out = NULL;
+    return make_plan(out, dev, NULL, at, n, b, true, e);
 }
 
 void graph__plan_free(ht_plan *p)

@@ -222,10 +222,33 @@ static int read_profile(ht_plan *p, ht_err *e)
     return rc;
 }
 
-/* Under f32 arithmetic no product may have run in a narrower type. */
+/* AUTO may begin on one device and go on on another: what a run in between computed is nobody's
+ * numbers. The next one is on the device that is written down here. */
+static int check_device(ht_plan *p, ht_err *e)
+{
+    char now[sizeof p->facts.device], before[sizeof now];
+    if (!p->dev->approximate) return 0;
+    graph__prop(p, "EXECUTION_DEVICES", now, sizeof now);
+    if (!strcmp(now, p->facts.device)) return 0;
+    memcpy(before, p->facts.device, sizeof before);
+    memcpy(p->facts.device, now, sizeof now);
+    return HT_FAIL(e, HT_EDEVICE,
+                   "graph: device %s moved from \"%s\" to \"%s\" during a run: its result is "
+                   "refused, since another device has other numbers",
+                   p->dev->device, before, now);
+}
+
+/* Under f32 arithmetic no product may have run in a narrower type, and where a narrower one was
+ * declared, some must have. */
 static int check_profile(ht_plan *p, ht_err *e)
 {
+    const bool narrow = p->b.act == HT_ACT_INT8 || p->b.act == HT_ACT_BF16;
     HT_TRY(read_profile(p, e));
+    if (narrow && p->facts.n_low == 0)
+        return HT_FAIL(e, HT_EDEVICE,
+                       "graph: no product ran below f32, though act %s was declared: the result is "
+                       "refused; leave act= out",
+                       p->b.act == HT_ACT_INT8 ? "int8" : "bf16");
     if (p->facts.n_low == 0 || p->b.act != HT_ACT_F32 || p->dev->approximate) return 0;
     return HT_FAIL(e, HT_EDEVICE,
                    "graph: %u products ran below f32 (%s) though the compiled model said f32: the "
@@ -258,6 +281,7 @@ int graph__wait(ht_plan *p, const float **logits, ht_err *e)
     if (atomic_exchange_explicit(&p->cancel, 0, memory_order_relaxed))
         return HT_FAIL(e, HT_ECANCELLED, "the step was cancelled");
     HT_TRY(graph__ov_check(&p->dev->api, status, HT_EDEVICE, "running", e));
+    HT_TRY(check_device(p, e));
     HT_TRY(check_profile(p, e));
     /* Every product has its weights in an order of its own once it has run. */
     if (p->mem && !p->dropped) graph__mem_drop(p->mem);

@@ -5,14 +5,23 @@
 
 const uint16_t graph__buckets[GRAPH_BUCKETS + 1] = {32, 128, 512, 2048, 0};
 
+/* Activations are quantised in front of integer weights only. */
+static bool has_integers(const ht_dev *d, const ht_model *m)
+{
+    graph_const c;
+    return m->spec.n_layers && m->layer[0].o.data &&
+           !graph__const(d, NULL, &m->layer[0].o, false, &c, NULL) && c.group;
+}
+
 static bool takes_bucket(const ht_dev *d, const ht_model *m, const ht_bucket *b)
 {
     bool known = false;
     for (int i = 0; i < GRAPH_BUCKETS; i++) known = known || b->rows == graph__buckets[i];
     const int k = b->kv_fmt & 0xff, v = b->kv_fmt >> 8;
     const bool types = (k == HT_KV_F32 || k == HT_KV_F16) && (v == HT_KV_F32 || v == HT_KV_F16);
-    const bool act = b->act == HT_ACT_F32 || (b->act == HT_ACT_Q8 && d->vnni) ||
-                     (b->act == HT_ACT_BF16 && d->bf16);
+    const bool act = b->act == HT_ACT_F32 ||
+                     (b->act == HT_ACT_Q8 && d->vnni && has_integers(d, m)) ||
+                     (b->act == HT_ACT_BF16 && d->bf16) || b->act == HT_ACT_INT8;
     return known && types && act && b->past == 0 && b->seqs == 1 && b->steps <= 1 &&
            b->ctx >= b->rows && b->want <= b->rows && !(b->flags & HT_WANT_MASS) &&
            m->spec.n_kv_heads && m->spec.n_heads % m->spec.n_kv_heads == 0;
@@ -77,11 +86,12 @@ const ht_span *const graph__spans[] = {&prefill, &piece, NULL};
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 /* Bytes of a matrix in the compiler's own order: f32, or integers with their scales. */
-static uint64_t packed(const ht_dev *d, const ht_weight *w0, const ht_bucket *b)
+static uint64_t packed(const ht_dev *d, const ht_model *m, const ht_weight *w0, const ht_bucket *b)
 {
     const ht_weight *w = (b->flags & HT_ALT_REP) && w0->alt ? w0->alt : w0;
     graph_const c;
-    if (graph__const(d, NULL, w, &c, NULL)) return 0; /* without memory it cannot fail */
+    if (graph__const(d, NULL, w, graph__narrow(m, b, w0), &c, NULL))
+        return 0; /* without memory it cannot fail */
     const uint64_t n = (uint64_t)w->rows * w->cols;
     if (c.group) return c.bytes + n / c.group * sizeof(float);
     return 4 * n;
@@ -102,9 +112,9 @@ int graph__footprint(const ht_dev *d, const ht_model *m, const ht_stage *tape, s
         const ht_layer *l = &m->layer[i];
         const ht_weight *of[7] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
         for (int k = 0; k < 7; k++)
-            if (of[k]->data) w += packed(d, of[k], b);
+            if (of[k]->data) w += packed(d, m, of[k], b);
     }
-    w += packed(d, &m->head, b);
+    w += packed(d, m, &m->head, b);
     const uint64_t nq = (uint64_t)s->n_heads * s->head_dim;
     const uint64_t nkv = (uint64_t)s->n_kv_heads * s->head_dim;
     const uint64_t row = 4 * (4 * (uint64_t)s->dim + 4 * nq + 4 * nkv + 3 * (uint64_t)s->ffn);

@@ -6,6 +6,7 @@
 #include "quant/blocks.h"
 #include "quant/r16.h"
 
+#include <math.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -67,8 +68,9 @@ static void *take(graph_stage_mem *m, size_t n, ht_err *e)
 
 typedef struct {
     const ht_weight *w;
-    void (*row)(const ht_weight *, uint32_t r, const graph_const *);
+    void (*row)(const ht_weight *, uint32_t r, const graph_const *, float *room);
     const graph_const *c;
+    float *room; /* [threads,cols] */
 } fill;
 
 static void fill_rank(void *arg, int rank, int size)
@@ -76,12 +78,25 @@ static void fill_rank(void *arg, int rank, int size)
     const fill *f = arg;
     uint32_t from, to;
     ht_team_share(f->w->rows, 1, rank, size, &from, &to);
-    for (uint32_t r = from; r < to; r++) f->row(f->w, r, f->c);
+    for (uint32_t r = from; r < to; r++) f->row(f->w, r, f->c, f->room + (size_t)rank * f->w->cols);
 }
 
-static void widen_row(const ht_weight *w, uint32_t r, const graph_const *c)
+static void widen_row(const ht_weight *w, uint32_t r, const graph_const *c, float *room)
 {
+    (void)room;
     ht_weight_row(w, 0, r, (float *)(uintptr_t)c->data + (size_t)r * w->cols);
+}
+
+/* One scale a row: its greatest magnitude is 127. */
+static void narrow_row(const ht_weight *w, uint32_t r, const graph_const *c, float *room)
+{
+    int8_t *to = (int8_t *)(uintptr_t)c->data + (size_t)r * w->cols;
+    float top = 0;
+    ht_weight_row(w, 0, r, room);
+    for (uint32_t i = 0; i < w->cols; i++) top = fmaxf(top, fabsf(room[i]));
+    const float step = top > 0 ? top / 127 : 1;
+    ((float *)(uintptr_t)c->scale)[r] = step;
+    for (uint32_t i = 0; i < w->cols; i++) to[i] = (int8_t)lrintf(room[i] / step);
 }
 
 /* Scale and levels (signed, or nibbles 0..15) of group g of row r, from either layout. */
@@ -115,8 +130,9 @@ static float read_group(const ht_weight *w, uint32_t r, uint32_t g, uint8_t leve
     return ht_load_f16(b);
 }
 
-static void split_row(const ht_weight *w, uint32_t r, const graph_const *c)
+static void split_row(const ht_weight *w, uint32_t r, const graph_const *c, float *room)
 {
+    (void)room;
     const uint32_t n = w->cols / GROUP;
     float *scale = (float *)(uintptr_t)c->scale + (size_t)r * n;
     uint8_t *data = (uint8_t *)(uintptr_t)c->data, level[GROUP];
@@ -139,8 +155,29 @@ static int float_type(int type)
     return type == HT_F32 ? IR_F32 : type == HT_F16 ? IR_F16 : type == HT_BF16 ? IR_BF16 : -1;
 }
 
-int graph__const(const ht_dev *dev, graph_stage_mem *mem, const ht_weight *w, graph_const *c,
-                 ht_err *e)
+bool graph__narrow(const ht_model *m, const ht_bucket *b, const ht_weight *w)
+{
+    return b->act == HT_ACT_INT8 && w != &m->head;
+}
+
+/* Memory for a constant whose form is known, and its values. */
+static int make(const ht_dev *dev, graph_stage_mem *mem, fill *f, graph_const *c, ht_err *e)
+{
+    c->data = take(mem, c->bytes, e);
+    if (!c->data) return HT_ENOMEM;
+    if (c->group) {
+        c->scale = take(mem, (size_t)f->w->rows * (f->w->cols / c->group) * sizeof(float), e);
+        if (!c->scale) return HT_ENOMEM;
+    }
+    f->room = ht_mem_array((size_t)dev->threads * f->w->cols, sizeof *f->room);
+    if (!f->room) return HT_FAIL(e, HT_ENOMEM, "graph: a row of a weight: out of memory");
+    ht_team_run(dev->team, fill_rank, f);
+    ht_mem_free(f->room);
+    return 0;
+}
+
+int graph__const(const ht_dev *dev, graph_stage_mem *mem, const ht_weight *w, bool narrow,
+                 graph_const *c, ht_err *e)
 {
     const int ft = float_type(w->type);
     const bool ints = (w->type == HT_Q8_0 || w->type == HT_Q4_0) && dev->ints == GRAPH_I8_KEEP;
@@ -148,24 +185,18 @@ int graph__const(const ht_dev *dev, graph_stage_mem *mem, const ht_weight *w, gr
     const bool plain = w->layout == HT_LAYOUT_ROWS || (ft != IR_BF16 && w->rows % 16 == 0);
     size_t n = (size_t)w->rows * w->cols;
     *c = (graph_const){0};
-    if (ft >= 0 && plain && (ft == IR_F32 || dev->weights == GRAPH_W_VIEW)) {
+    if (!narrow && ft >= 0 && plain && (ft == IR_F32 || dev->weights == GRAPH_W_VIEW)) {
         *c = (graph_const){.data = w->data,
                            .bytes = n * (ft == IR_F32 ? 4 : 2),
                            .type = (uint8_t)ft,
                            .tiles = w->layout == HT_LAYOUT_R16};
         return 0;
     }
-    c->type = (uint8_t)(ints ? (w->type == HT_Q8_0 ? IR_I8 : IR_U4) : IR_F32);
-    c->bytes = ints ? (w->type == HT_Q8_0 ? n : n / 2) : 4 * n;
-    c->group = ints ? GROUP : 0;
+    const bool nibbles = ints && !narrow && w->type == HT_Q4_0;
+    c->type = (uint8_t)(nibbles ? IR_U4 : ints || narrow ? IR_I8 : IR_F32);
+    c->bytes = nibbles ? n / 2 : c->type == IR_I8 ? n : 4 * n;
+    c->group = narrow ? w->cols : ints ? GROUP : 0;
     if (!mem) return 0;
-    c->data = take(mem, c->bytes, e);
-    if (!c->data) return HT_ENOMEM;
-    if (ints) {
-        c->scale = take(mem, n / GROUP * sizeof(float), e);
-        if (!c->scale) return HT_ENOMEM;
-    }
-    fill f = {w, ints ? split_row : widen_row, c};
-    ht_team_run(dev->team, fill_rank, &f);
-    return 0;
+    fill f = {.w = w, .row = narrow ? narrow_row : ints ? split_row : widen_row, .c = c};
+    return make(dev, mem, &f, c, e);
 }

@@ -7,6 +7,7 @@
 #include "test.h"
 
 #include <glob.h>
+#include <math.h>
 #include <unistd.h>
 
 extern const ht_backend ht_backend_graph;
@@ -90,13 +91,17 @@ static ht_bucket bucket(uint16_t rows)
                        .kv_fmt = HT_KV_F16 | HT_KV_F16 << 8};
 }
 
-static int make_plan(world *w, uint16_t rows, ht_err *e)
+static int make_plan_of(world *w, ht_bucket b, ht_err *e)
 {
-    const ht_bucket b = bucket(rows);
     ht_cut cut[1];
     if (!ht_cover(&ht_backend_graph, w->dev, w->model, w->tape, w->n_tape, &b, NULL, NULL, cut, e))
         return e->code;
     return graph__plan(&w->plan, w->dev, &w->kv, w->tape, cut, 1, &b, e);
+}
+
+static int make_plan(world *w, uint16_t rows, ht_err *e)
+{
+    return make_plan_of(w, bucket(rows), e);
 }
 
 /* n tokens through the plan, from page `page0` on in this order of pages. */
@@ -287,7 +292,40 @@ T_CASE(compile, in_another_precision)
     told("INFERENCE_PRECISION_HINT", "bf16", "asked for precision f32, compiled with \"bf16\"");
 }
 
+T_CASE(compile, with_other_groups)
+{
+    told("DYNAMIC_QUANTIZATION_GROUP_SIZE", "32", "groups of 0 (0: not at all), compiled with");
+}
+
 /* ---- running --------------------------------------------------------------------------------- */
+
+/* AUTO may go on elsewhere than it began: the run in between is refused, and from then on the
+ * receipt names the other device. */
+T_CASE_SECONDS(run, auto_moves, 60)
+{
+    ht_err e = {0};
+    world w;
+    const float *l;
+    char json[1024];
+    ov_api api = calls();
+    api.get_prop = lying_prop;
+    api.text_free = free_unless_lie;
+    lie_key = NULL;
+    open_model(&w, tale);
+    T_OK(graph__open_api(&w.dev, &api, "x", "device=AUTO,approximate=1,threads=2", &e), e);
+    w.dev->model = w.model;
+    T_OK(make_plan(&w, 32, &e), e);
+    T_OK(run(&w, 5, in_order, &l, &e), e);
+    T_OK(run(&w, 5, in_order, &l, &e), e);
+    lie_key = "EXECUTION_DEVICES";
+    lie = "GPU.0";
+    T_ERR(run(&w, 5, in_order, &l, &e), HT_EDEVICE, e, "to \"GPU.0\" during a run");
+    T_CHECK(l == NULL, "no logits are handed out");
+    T_OK(run(&w, 5, in_order, &l, &e), e);
+    T_EQ_INT(graph__plan_describe(w.plan, json, sizeof json), 0);
+    T_CHECK(strstr(json, "\"executionDevices\":\"GPU.0\""), "the facts name it: %s", json);
+    close_model(&w);
+}
 
 static int elsewhere(const ov_tensor *t, void **at)
 {
@@ -396,9 +434,12 @@ T_CASE(span, refusals)
     b = bucket(128);
     b.flags = HT_WANT_MASS;
     T_EQ_INT(whole->covers(w.dev, w.model, w.tape, w.n_tape, &b), 0);
-    b = bucket(128);
+    b = bucket(128); /* weights in F16: there is nothing to quantise activations for */
     b.act = HT_ACT_Q8;
-    T_EQ_INT(whole->covers(w.dev, w.model, w.tape, w.n_tape, &b), w.dev->vnni ? w.n_tape : 0);
+    T_EQ_INT(whole->covers(w.dev, w.model, w.tape, w.n_tape, &b), 0);
+    b = bucket(128);
+    b.act = HT_ACT_BF16;
+    T_EQ_INT(whole->covers(w.dev, w.model, w.tape, w.n_tape, &b), w.dev->bf16 ? w.n_tape : 0);
     b = bucket(128);
     T_EQ_INT(whole->covers(w.dev, w.model, w.tape, w.n_tape - 1, &b), 0);
     T_EQ_INT(whole->covers(w.dev, w.model, w.tape + 1, w.n_tape - 1, &b), 0);
@@ -452,6 +493,124 @@ T_CASE(emit, decode_step)
     T_EQ_INT(graph__spans[0]->covers(&dev, w.model, w.tape, w.n_tape, &part.b), 0);
     ht_buf_done(&text);
     ht_arena_free(arena);
+    close_model(&w);
+}
+
+/* ---- static int8 ----------------------------------------------------------------------------- */
+
+enum { CALIBRATE = 300 };
+static void some_ids(int32_t id[CALIBRATE])
+{
+    for (int32_t i = 0; i < CALIBRATE; i++) id[i] = 31 * i % 900 + 3;
+}
+
+/* One scale a row, at most half a step off. */
+T_CASE(int8, weights_by_row)
+{
+    ht_err e = {0};
+    world w;
+    graph_const c;
+    graph_stage_mem *mem;
+    float row[4096];
+    ov_api api = calls();
+    open_model(&w, tale);
+    T_OK(graph__open_api(&w.dev, &api, "x", "threads=2", &e), e);
+    const ht_weight *m = &w.model->layer[1].down;
+    T_OK(graph__mem_new(&mem, &e), e);
+    T_OK(graph__const(w.dev, mem, m, true, &c, &e), e);
+    T_EQ_INT(c.type, IR_I8);
+    T_EQ_INT(c.group, m->cols);
+    T_EQ_INT(c.bytes, (uint64_t)m->rows * m->cols);
+    for (uint32_t r = 0; r < m->rows; r++) {
+        int top = 0;
+        ht_weight_row(m, 0, r, row);
+        for (uint32_t i = 0; i < m->cols; i++) {
+            const int v = ((const int8_t *)c.data)[(size_t)r * m->cols + i];
+            const double off = (double)v * (double)c.scale[r] - (double)row[i];
+            T_CHECK(fabs(off) <= 0.5001 * (double)c.scale[r], "row %u column %u: %g off", r, i,
+                    off);
+            top = abs(v) > top ? abs(v) : top;
+        }
+        T_EQ_INT(top, 127);
+    }
+    graph__mem_free(mem);
+    close_model(&w);
+}
+
+/* Ranges first; then all products of the layers run in 8 bits, with logits that are near those of
+ * f32 and not the same. */
+T_CASE_SECONDS(int8, calibrated_and_run, 120)
+{
+    ht_err e = {0};
+    world w;
+    const float *l;
+    int32_t id[CALIBRATE];
+    ht_bucket b = bucket(32);
+    ov_api api = calls();
+    open_model(&w, tale);
+    some_ids(id);
+    b.act = HT_ACT_INT8;
+    T_OK(graph__open_api(&w.dev, &api, "x", "threads=2", &e), e);
+    w.dev->model = w.model;
+    const size_t vocab = w.model->spec.vocab, layers = w.model->spec.n_layers;
+    T_ERR(make_plan_of(&w, b, &e), HT_EARG, e, "before its ranges were measured");
+    T_ERR(graph__calibrate(w.dev, id, 127, &e), HT_EARG, e, "at least 128 tokens");
+    T_CHECK(!w.dev->range, "no ranges from nothing");
+    T_OK(graph__calibrate(w.dev, id, 128, &e), e);
+    float *one = malloc(layers * GRAPH_INPUTS * sizeof *one),
+          *exact = malloc(vocab * sizeof *exact);
+    memcpy(one, w.dev->range, layers * GRAPH_INPUTS * sizeof *one);
+    T_OK(graph__calibrate(w.dev, id, CALIBRATE, &e), e);
+    for (size_t i = 0; i < layers * GRAPH_INPUTS; i++)
+        T_CHECK(one[i] > 1e-3f && w.dev->range[i] >= one[i],
+                "range %zu: %g of one window, %g of two", i, (double)one[i],
+                (double)w.dev->range[i]);
+    T_OK(make_plan(&w, 32, &e), e);
+    T_OK(run(&w, 20, in_order, &l, &e), e);
+    memcpy(exact, l, vocab * sizeof *exact);
+    graph__plan_free(w.plan);
+    w.plan = NULL;
+    T_OK(make_plan_of(&w, b, &e), e);
+    T_OK(run(&w, 20, in_order, &l, &e), e);
+    T_EQ_INT(w.plan->facts.n_low, 7 * layers);
+    double xy = 0, xx = 0, yy = 0;
+    for (size_t i = 0; i < vocab; i++) {
+        xy += (double)l[i] * (double)exact[i];
+        xx += (double)exact[i] * (double)exact[i];
+        yy += (double)l[i] * (double)l[i];
+    }
+    T_CHECK(xy / sqrt(xx * yy) > 0.8 && memcmp(l, exact, vocab * sizeof *l) != 0, "cosine %g",
+            xy / sqrt(xx * yy));
+    free(one);
+    free(exact);
+    close_model(&w);
+}
+
+static int wide_profile(const ov_request *r, ov_nodes *n)
+{
+    const int rc = real.profile(r, n);
+    for (size_t i = 0; i < n->n; i++) n->node[i].exec_type = "jit_gemm_FP32";
+    return rc;
+}
+T_CASE_SECONDS(int8, ran_in_f32, 60)
+{
+    ht_err e = {0};
+    world w;
+    const float *l;
+    int32_t id[CALIBRATE];
+    ht_bucket b = bucket(32);
+    ov_api api = calls();
+    api.profile = wide_profile;
+    api.nodes_free = leak_nodes;
+    open_model(&w, tale);
+    some_ids(id);
+    b.act = HT_ACT_INT8;
+    T_OK(graph__open_api(&w.dev, &api, "x", "threads=2", &e), e);
+    w.dev->model = w.model;
+    T_OK(graph__calibrate(w.dev, id, CALIBRATE, &e), e);
+    T_OK(make_plan_of(&w, b, &e), e);
+    T_ERR(run(&w, 5, in_order, &l, &e), HT_EDEVICE, e, "though act int8 was declared");
+    T_CHECK(l == NULL, "no logits are handed out");
     close_model(&w);
 }
 
