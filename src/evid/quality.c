@@ -182,6 +182,7 @@ int ht_quality_greedy(ht_quality *q, const int32_t *prompt, size_t n_prompt, con
     q->n.len_cand += n_cand;
     if (!equal) {
         q->first_diff_sum += first;
+        q->tie_greedy += gap <= HT_QUALITY_TIE;
         if (gap <= HT_QUALITY_NEAR_TIE) q->near_greedy++;
         else q->real_greedy++;
     }
@@ -199,6 +200,7 @@ int ht_quality_text(ht_quality *q, const int32_t *prompt, size_t n_prompt,
         q->n.top1 += p->top_ref == p->top_cand;
         q->n.kld_sum_nano += nano < (double)NANO_MAX ? (uint64_t)(nano + 0.5) : (uint64_t)NANO_MAX;
         if (p->top_ref != p->top_cand) {
+            q->tie_text += p->gap <= HT_QUALITY_TIE;
             if (p->gap <= HT_QUALITY_NEAR_TIE) q->near_text++;
             else q->real_text++;
         }
@@ -305,6 +307,7 @@ static void report_text(const ht_quality *q, ht_jw *w)
     ht_jw_kreal(w, "top1Agreement", (double)q->n.top1 / n);
     ht_jw_kuint(w, "flipsNearTie", q->near_text);
     ht_jw_kuint(w, "flipsReal", q->real_text);
+    ht_jw_kuint(w, "flipsWithin001", q->tie_text);
     ht_jw_kreal(w, "kldMean", (double)q->n.kld_sum_nano / n * 1e-9);
     ht_jw_kreal(w, "kldMedian", point(q, 500000));
     ht_jw_kreal(w, "kldP99", point(q, 10000));
@@ -342,6 +345,7 @@ int ht_quality_report(ht_quality *q, const ht_policy *policy, ht_jw *w, ht_err *
     ht_jw_kreal(w, "tokenAgreement", n->tokens ? (double)n->agree / (double)n->tokens : 0);
     ht_jw_kuint(w, "firstDifferencesNearTie", q->near_greedy);
     ht_jw_kuint(w, "firstDifferencesReal", q->real_greedy);
+    ht_jw_kuint(w, "firstDifferencesWithin001", q->tie_greedy);
     uint64_t differ = n->prompts - n->exact;
     if (differ)
         ht_jw_kreal(w, "tokensBeforeDifference", (double)q->first_diff_sum / (double)differ);

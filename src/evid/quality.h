@@ -9,6 +9,8 @@
 /* A flip to a token that the reference itself gives almost the same probability is a near-tie: its
  * log-probability there is at most this many nats below the reference's own choice. */
 #define HT_QUALITY_NEAR_TIE 0.1
+/* And one that rounding of the exact contract may decide: docs/graph.md counts these. */
+#define HT_QUALITY_TIE 0.01
 
 typedef struct {                     /* one position, both arms */
     double kld;                      /* nats: sum p_ref (log p_ref - log p_cand), log p_ref > -16 */
@@ -29,6 +31,7 @@ typedef struct {
     ht_quality_counts n;
     uint64_t items, near_greedy, real_greedy;          /* first differences of continuations */
     uint64_t near_text, real_text;   /* top-1 flips */
+    uint64_t tie_greedy, tie_text;   /* of the near ones those within HT_QUALITY_TIE */
     uint64_t first_diff_sum; /* tokens before the first difference, over those that differ */
     uint64_t ref_right, cand_right;
     double nll_ref, nll_cand, nll_diff_sq;             /* sums; squares of the paired differences */
