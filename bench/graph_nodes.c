@@ -3,12 +3,9 @@
  * profile of the last run by type of node and kernel, and the longest nodes: what a cancel has to
  * wait for. Random token ids. */
 #include "backend/graph/graph.h"
-#include "backend/list.h"
 #include "core/clock.h"
-#include "kv/kv.h"
+#include "graph_world.h"
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -19,13 +16,6 @@ typedef struct {
     int64_t us;
     size_t n;
 } kind;
-
-static void must(int rc, const char *what, const ht_err *e)
-{
-    if (!rc) return;
-    fprintf(stderr, "%s: %s\n", what, e->msg);
-    exit(1);
-}
 
 /* Greatest resident memory so far, mapped files included, in MB. */
 static double peak_mb(void)
@@ -82,53 +72,6 @@ static void report(const ht_plan *p, const ov_nodes *nodes)
 }
 
 typedef struct {
-    ht_file *file;
-    ht_model *model;
-    ht_dev *dev;
-    ht_pool *pool;
-    ht_seq *seq;
-    ht_plan *plan;
-} world;
-
-static void open_all(world *w, const char *path, uint32_t rows, const char *opts)
-{
-    ht_err e = {0};
-    const ht_backend *be = ht_backend_find("graph");
-    must(ht_file_open(&w->file, path, NULL, &e), "file", &e);
-    must(ht_model_open(&w->model, w->file, NULL, NULL, &e), "model", &e);
-    must(be->open(&w->dev, opts, &e), "graph", &e);
-    must(be->load(w->dev, w->model, &e), "load", &e);
-    const ht_spec *s = &w->model->spec;
-    uint8_t *cls = calloc(s->n_layers, 1);
-    for (uint32_t i = 0; i < s->n_layers; i++)
-        cls[i] = s->layer[i].window ? HT_KV_WINDOW : HT_KV_FULL;
-    ht_pool_params pp = {.n_layers = s->n_layers,
-                         .n_kv_heads = s->n_kv_heads,
-                         .head_dim = s->head_dim,
-                         .window = s->window,
-                         .layer_class = cls,
-                         .type_k = HT_KV_F16,
-                         .type_v = HT_KV_F16};
-    ht_pool_size(rows, 1, s->window, rows, pp.n_pages);
-    must(ht_pool_new(&w->pool, &pp, &e), "pool", &e);
-    must(ht_seq_new(&w->seq, w->pool, rows, &e), "sequence", &e);
-    must(ht_seq_reserve(w->seq, rows, &e), "pages", &e);
-    free(cls);
-    const size_t n = ht_tape(w->model, NULL, 0);
-    ht_stage *tape = calloc(n, sizeof *tape); /* the plan keeps it */
-    ht_cut cut[1];
-    (void)ht_tape(w->model, tape, n);
-    const ht_bucket b = {.rows = (uint16_t)rows,
-                         .seqs = 1,
-                         .want = 1,
-                         .steps = 1,
-                         .ctx = rows,
-                         .kv_fmt = HT_KV_F16 | HT_KV_F16 << 8};
-    if (!ht_cover(be, w->dev, w->model, tape, n, &b, NULL, NULL, cut, &e)) must(-1, "cover", &e);
-    must(be->plan(&w->plan, w->dev, ht_pool_kv(w->pool), tape, cut, 1, &b, &e), "plan", &e);
-}
-
-typedef struct {
     ht_plan *plan;
     uint64_t after_ns, asked_ns;
 } canceller;
@@ -145,7 +88,7 @@ static void *cancel_later(void *arg)
 }
 
 /* From asking for a cancel to the end of the run, asked for at i/8 of a run's time. */
-static void cancels(world *w, const ht_batch *b, uint64_t run_ns)
+static void cancels(ht_plan *p, const ht_batch *b, uint64_t run_ns)
 {
     uint64_t worst = 0;
     printf("cancelled after i/8 of a run:");
@@ -153,17 +96,17 @@ static void cancels(world *w, const ht_batch *b, uint64_t run_ns)
         ht_err e = {0};
         const float *l;
         pthread_t t;
-        canceller c = {w->plan, run_ns * i / 8, 0};
+        canceller c = {p, run_ns * i / 8, 0};
         if (pthread_create(&t, NULL, cancel_later, &c)) must(-1, "thread", &e);
-        must(graph__run(w->plan, b, &e), "run", &e);
-        const int rc = graph__wait(w->plan, &l, &e);
+        must(graph__run(p, b, &e), "run", &e);
+        const int rc = graph__wait(p, &l, &e);
         const uint64_t end = ht_now_ns();
         (void)pthread_join(t, NULL);
         if (rc != HT_ECANCELLED) must(rc, "wait", &e);
         const uint64_t took = rc && end > c.asked_ns ? end - c.asked_ns : 0;
         printf(rc ? " %.1f" : " (over)", (double)took / 1e6);
         if (took > worst) worst = took;
-        if (!rc) (void)graph__run(w->plan, b, &e), (void)graph__wait(w->plan, &l, &e);
+        if (!rc) (void)graph__run(p, b, &e), (void)graph__wait(p, &l, &e);
     }
     printf(" ms, worst %.1f ms\n", (double)worst / 1e6);
 }
@@ -171,47 +114,39 @@ static void cancels(world *w, const ht_batch *b, uint64_t run_ns)
 int main(int argc, char **argv)
 {
     world w = {0};
+    ht_dev *dev;
     ht_err e = {0};
     if (argc < 2) {
         fprintf(stderr, "usage: graph_nodes MODEL [ROWS] [RUNS] [GRAPH SETTINGS]\n");
         return 2;
     }
-    const uint32_t rows = argc > 2 ? (uint32_t)atoi(argv[2]) : 32, want = rows - 1;
+    const uint32_t rows = argc > 2 ? (uint32_t)atoi(argv[2]) : 32;
     const int runs = argc > 3 ? atoi(argv[3]) : 4;
-    open_all(&w, argv[1], rows, argc > 4 ? argv[4] : "threads=2");
-    const graph_facts *f = &w.plan->facts;
+    world_open(&w, argv[1], rows);
+    const ht_backend *be = world_engine(&w, "graph", argc > 4 ? argv[4] : "threads=2", &dev);
+    const ht_bucket bucket = world_bucket(rows, rows, 0);
+    ht_plan *plan = world_plan(&w, be, dev, 0, w.n_tape, &bucket);
+    const graph_facts *f = &plan->facts;
     printf(
         "%s, %u rows: compiled in %.1f s, text %.1f MB, widened %.1f MB, peak %.1f MB resident\n",
         argv[1], rows, (double)f->compile_ns / 1e9, (double)f->xml_bytes / 1e6,
         (double)f->const_bytes / 1e6, peak_mb());
-    int32_t *id = calloc(rows, sizeof *id), *pos = calloc(rows, sizeof *pos);
-    uint16_t *owner = calloc(rows, sizeof *owner);
-    for (uint32_t i = 0; i < rows; i++) {
-        id[i] = (int32_t)((i * 7919 + 13) % (w.model->spec.vocab / 2));
-        pos[i] = (int32_t)i;
-    }
-    const ht_batch b = {.rows = rows,
-                        .seqs = 1,
-                        .n_want = 1,
-                        .token = id,
-                        .pos = pos,
-                        .seq = owner,
-                        .page = {ht_seq_pages(w.seq, 0), ht_seq_pages(w.seq, 1)},
-                        .want = &want};
+    world_rows r;
+    const ht_batch b = world_batch(&w, 0, rows, &r);
     uint64_t last_ns = 0;
     for (int i = 0; i < runs; i++) {
         const float *l;
         const double c0 = cpu_s();
         const uint64_t t0 = ht_now_ns();
-        must(graph__run(w.plan, &b, &e), "run", &e);
-        must(graph__wait(w.plan, &l, &e), "wait", &e);
+        must(graph__run(plan, &b, &e), "run", &e);
+        must(graph__wait(plan, &l, &e), "wait", &e);
         last_ns = ht_now_ns() - t0;
         printf("run %d: wall %.1f ms, processor %.1f ms\n", i, (double)(ht_now_ns() - t0) / 1e6,
                1e3 * (cpu_s() - c0));
     }
     ov_nodes nodes = {0};
-    must(w.dev->api.profile(w.plan->request, &nodes), "profile", &e);
-    report(w.plan, &nodes);
-    cancels(&w, &b, last_ns);
+    must(dev->api.profile(plan->request, &nodes), "profile", &e);
+    report(plan, &nodes);
+    cancels(plan, &b, last_ns);
     return 0;
 }

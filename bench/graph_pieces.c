@@ -3,13 +3,9 @@
  * MODEL [ROWS] [REPETITIONS]. Time, compilation, bytes carried between engines, and how far the
  * logits of the last row are from those of `cpu`. The last layer runs on `cpu`: behind PICK it has
  * other rows. */
-#include "backend/list.h"
 #include "core/clock.h"
-#include "kv/kv.h"
-#include "model/model.h"
+#include "graph_world.h"
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_PARTS = 256, MAX_REPS = 32 };
@@ -25,37 +21,20 @@ typedef struct {
     uint64_t carried;
     float *logits;
 } arm;
-static ht_file *file;
-static ht_model *model;
+static world w;
 static ht_dev *gdev, *cdev;
 static const ht_backend *graph, *cpu;
-static ht_pool *pool;
-static ht_seq *seq;
-static ht_stage *tape;
-static size_t n_tape;
 static ht_bucket b;
-
-static void must(int rc, const char *what, const ht_err *e)
-{
-    if (!rc) return;
-    fprintf(stderr, "%s: %s\n", what, e->msg);
-    exit(1);
-}
 
 /* Stages [at, at+n) as the next part of an arm. */
 static void add(arm *a, const ht_backend *be, size_t at, size_t n)
 {
     ht_err e = {0};
-    ht_cut *cut = calloc(n, sizeof *cut);
-    ht_dev *dev = be == graph ? gdev : cdev;
     const uint64_t t0 = ht_now_ns();
-    const size_t k = ht_cover(be, dev, model, tape + at, n, &b, NULL, NULL, cut, &e);
-    if (!k || a->n == MAX_PARTS) must(HT_EARG, "cover", &e);
-    must(be->plan(&a->part[a->n].plan, dev, ht_pool_kv(pool), tape + at, cut, k, &b, &e), "plan",
-         &e);
+    if (a->n == MAX_PARTS) must(HT_FAIL(&e, HT_EUNSUPPORTED, "too many layers"), a->name, &e);
+    a->part[a->n].plan = world_plan(&w, be, be == graph ? gdev : cdev, at, n, &b);
     a->part[a->n++].be = be;
     if (be == graph) a->compile_s += (double)(ht_now_ns() - t0) / 1e9;
-    free(cut);
 }
 
 static void *reg(const part *p, int which, size_t *bytes)
@@ -92,66 +71,28 @@ static double pass(arm *a, const ht_batch *batch)
         if (!p->be->stats(p->plan, &st)) a->carried += st.host_copy_bytes;
     }
     const double ms = (double)(ht_now_ns() - t0) / 1e6;
-    memcpy(a->logits, l, model->spec.vocab * sizeof *l);
+    memcpy(a->logits, l, w.model->spec.vocab * sizeof *l);
     return ms;
-}
-
-static void open_all(const char *path, uint32_t rows)
-{
-    ht_err e = {0};
-    graph = ht_backend_find("graph");
-    cpu = ht_backend_find("cpu");
-    must(ht_file_open(&file, path, NULL, &e), "file", &e);
-    must(ht_model_open(&model, file, NULL, NULL, &e), "model", &e);
-    must(graph->open(&gdev, "threads=2,pieces=1", &e), "graph", &e);
-    must(cpu->open(&cdev, "threads=2", &e), "cpu", &e);
-    must(graph->load(gdev, model, &e), "load", &e);
-    must(cpu->load(cdev, model, &e), "load", &e);
-    const ht_spec *s = &model->spec;
-    uint8_t *cls = calloc(s->n_layers, 1);
-    for (uint32_t i = 0; i < s->n_layers; i++)
-        cls[i] = s->layer[i].window ? HT_KV_WINDOW : HT_KV_FULL;
-    ht_pool_params pp = {.n_layers = s->n_layers,
-                         .n_kv_heads = s->n_kv_heads,
-                         .head_dim = s->head_dim,
-                         .window = s->window,
-                         .layer_class = cls,
-                         .type_k = HT_KV_F16,
-                         .type_v = HT_KV_F16};
-    ht_pool_size(rows, 1, s->window, rows, pp.n_pages);
-    must(ht_pool_new(&pool, &pp, &e), "pool", &e);
-    must(ht_seq_new(&seq, pool, rows, &e), "sequence", &e);
-    must(ht_seq_reserve(seq, rows, &e), "pages", &e);
-    free(cls);
-    n_tape = ht_tape(model, NULL, 0);
-    tape = calloc(n_tape, sizeof *tape);
-    (void)ht_tape(model, tape, n_tape);
-    b = (ht_bucket){.rows = (uint16_t)rows,
-                    .seqs = 1,
-                    .want = 1,
-                    .steps = 1,
-                    .ctx = rows,
-                    .kv_fmt = HT_KV_F16 | HT_KV_F16 << 8};
 }
 
 /* A layer is QKV ATTN ATTN_OUT FFN_UP FFN_DOWN, the first behind EMBED. */
 static void make_arms(arm a[4])
 {
-    const size_t layers = model->spec.n_layers;
-    add(&a[0], cpu, 0, n_tape);
-    add(&a[1], graph, 0, n_tape);
+    const size_t layers = w.model->spec.n_layers;
+    add(&a[0], cpu, 0, w.n_tape);
+    add(&a[1], graph, 0, w.n_tape);
     add(&a[2], cpu, 0, 3);
     for (size_t l = 0; l + 1 < layers; l++) {
         add(&a[2], graph, 1 + 5 * l + 2, 3);
         if (l + 2 < layers) add(&a[2], cpu, 1 + 5 * (l + 1), 2);
     }
-    add(&a[2], cpu, 1 + 5 * (layers - 1), n_tape - 1 - 5 * (layers - 1));
+    add(&a[2], cpu, 1 + 5 * (layers - 1), w.n_tape - 1 - 5 * (layers - 1));
     add(&a[3], cpu, 0, 1);
     for (size_t l = 0; l + 1 < layers; l++) {
         add(&a[3], graph, 1 + 5 * l, 2);
         add(&a[3], cpu, 1 + 5 * l + 2, 3);
     }
-    add(&a[3], cpu, 1 + 5 * (layers - 1), n_tape - 1 - 5 * (layers - 1));
+    add(&a[3], cpu, 1 + 5 * (layers - 1), w.n_tape - 1 - 5 * (layers - 1));
 }
 
 static void report(arm a[4], int reps)
@@ -160,7 +101,7 @@ static void report(arm a[4], int reps)
         double worst = 0, best = a[k].ms[0];
         uint32_t top[2] = {0, 0};
         for (int r = 1; r < reps; r++) best = a[k].ms[r] < best ? a[k].ms[r] : best;
-        for (uint32_t i = 0; i < model->spec.vocab; i++) {
+        for (uint32_t i = 0; i < w.model->spec.vocab; i++) {
             worst = fmax(worst, fabs((double)a[k].logits[i] - (double)a[0].logits[i]));
             if (a[k].logits[i] > a[k].logits[top[0]]) top[0] = i;
             if (a[0].logits[i] > a[0].logits[top[1]]) top[1] = i;
@@ -180,29 +121,20 @@ int main(int argc, char **argv)
                        {.name = "attention cpu, FFN graphs"},
                        {.name = "attention graphs, FFN cpu"}};
     if (argc < 2) return 2;
-    const uint32_t rows = argc > 2 ? (uint32_t)atoi(argv[2]) : 128, want = rows - 1;
+    const uint32_t rows = argc > 2 ? (uint32_t)atoi(argv[2]) : 128;
     int reps = argc > 3 ? atoi(argv[3]) : 6;
     if (reps < 1 || reps > MAX_REPS) reps = 6;
-    open_all(argv[1], rows);
-    int32_t *id = calloc(rows, sizeof *id), *pos = calloc(rows, sizeof *pos);
-    uint16_t *owner = calloc(rows, sizeof *owner);
-    for (uint32_t i = 0; i < rows; i++) {
-        id[i] = (int32_t)((i * 7919 + 13) % (model->spec.vocab / 2));
-        pos[i] = (int32_t)i;
-    }
-    const ht_batch batch = {.rows = rows,
-                            .seqs = 1,
-                            .n_want = 1,
-                            .token = id,
-                            .pos = pos,
-                            .seq = owner,
-                            .page = {ht_seq_pages(seq, 0), ht_seq_pages(seq, 1)},
-                            .want = &want};
-    for (int k = 0; k < 4; k++) a[k].logits = calloc(model->spec.vocab, sizeof(float));
+    world_open(&w, argv[1], rows);
+    graph = world_engine(&w, "graph", "threads=2,pieces=1", &gdev);
+    cpu = world_engine(&w, "cpu", "threads=2", &cdev);
+    b = world_bucket(rows, rows, 0);
+    world_rows r;
+    const ht_batch batch = world_batch(&w, 0, rows, &r);
+    for (int k = 0; k < 4; k++) a[k].logits = calloc(w.model->spec.vocab, sizeof(float));
     make_arms(a);
     for (int k = 0; k < 4; k++) (void)pass(&a[k], &batch);
-    for (int r = 0; r < reps; r++)
-        for (int k = 0; k < 4; k++) a[k].ms[r] = pass(&a[k], &batch);
+    for (int i = 0; i < reps; i++)
+        for (int k = 0; k < 4; k++) a[k].ms[i] = pass(&a[k], &batch);
     report(a, reps);
     return 0;
 }

@@ -3,107 +3,36 @@
  * by a graph of fixed shape that reads the same pages, turn by turn. Time, compilation, how far the
  * logits are from those of `cpu`, and whether the arg-max is the same. No windows. */
 #include "backend/graph/graph.h"
-#include "backend/list.h"
 #include "core/clock.h"
-#include "kv/kv.h"
+#include "graph_world.h"
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_REPS = 64 };
-static ht_file *file;
-static ht_model *model;
+static world w;
 static ht_dev *gdev, *cdev;
 static const ht_backend *cpu;
-static ht_pool *pool;
-static ht_seq *seq;
-static ht_stage *tape;
-static size_t n_tape;
-
-static void must(int rc, const char *what, const ht_err *e)
-{
-    if (!rc) return;
-    fprintf(stderr, "graph_step: %s: %s\n", what, e->msg);
-    exit(1);
-}
 
 static void open_all(const char *path, uint32_t ctx)
 {
     ht_err e = {0};
-    const ht_backend *graph = ht_backend_find("graph");
-    cpu = ht_backend_find("cpu");
-    must(ht_file_open(&file, path, NULL, &e), "file", &e);
-    must(ht_model_open(&model, file, NULL, NULL, &e), "model", &e);
-    must(graph->open(&gdev, "threads=2,pieces=1", &e), "graph", &e);
-    must(cpu->open(&cdev, "threads=2", &e), "cpu", &e);
-    must(graph->load(gdev, model, &e), "load", &e);
-    must(cpu->load(cdev, model, &e), "load", &e);
-    const ht_spec *s = &model->spec;
-    if (s->window) must(HT_FAIL(&e, HT_EUNSUPPORTED, "the model has windows"), path, &e);
-    uint8_t *cls = calloc(s->n_layers, 1);
-    ht_pool_params pp = {.n_layers = s->n_layers,
-                         .n_kv_heads = s->n_kv_heads,
-                         .head_dim = s->head_dim,
-                         .layer_class = cls,
-                         .type_k = HT_KV_F16,
-                         .type_v = HT_KV_F16};
-    ht_pool_size(ctx, 1, 0, ctx, pp.n_pages);
-    must(ht_pool_new(&pool, &pp, &e), "pool", &e);
-    must(cpu->kv_attach(cdev, ht_pool_kv(pool), &e), "pool", &e);
-    must(ht_seq_new(&seq, pool, ctx, &e), "sequence", &e);
-    must(ht_seq_reserve(seq, ctx, &e), "pages", &e);
-    free(cls);
-    n_tape = ht_tape(model, NULL, 0);
-    tape = calloc(n_tape, sizeof *tape);
-    (void)ht_tape(model, tape, n_tape);
-}
-
-static ht_plan *cpu_plan(uint32_t rows, uint32_t ctx)
-{
-    ht_err e = {0};
-    ht_plan *p;
-    ht_cut *cut = calloc(n_tape, sizeof *cut);
-    const ht_bucket b = {.rows = (uint16_t)rows,
-                         .seqs = 1,
-                         .want = 1,
-                         .steps = 1,
-                         .ctx = ctx,
-                         .past = ctx,
-                         .kv_fmt = HT_KV_F16 | HT_KV_F16 << 8};
-    const size_t n = ht_cover(cpu, cdev, model, tape, n_tape, &b, NULL, NULL, cut, &e);
-    must(n ? 0 : HT_EARG, "cover", &e);
-    must(cpu->plan(&p, cdev, ht_pool_kv(pool), tape, cut, n, &b, &e), "plan", &e);
-    free(cut);
-    return p;
+    world_open(&w, path, ctx);
+    if (w.model->spec.window) must(HT_FAIL(&e, HT_EUNSUPPORTED, "the model has windows"), path, &e);
+    cpu = world_engine(&w, "cpu", "threads=2", &cdev);
+    (void)world_engine(&w, "graph", "threads=2,pieces=1", &gdev);
 }
 
 /* n tokens from position `at` on the plan; the last one's logits. Milliseconds. */
 static double cpu_run(ht_plan *p, uint32_t at, uint32_t n, const float **logits)
 {
     ht_err e = {0};
-    int32_t *id = calloc(n, sizeof *id), *pos = calloc(n, sizeof *pos);
-    uint16_t *owner = calloc(n, sizeof *owner);
-    const uint32_t want = n - 1;
-    for (uint32_t i = 0; i < n; i++) {
-        pos[i] = (int32_t)(at + i);
-        id[i] = (int32_t)(((at + i) * 7919u + 13) % (model->spec.vocab / 2));
-    }
-    const ht_batch b = {.rows = n,
-                        .seqs = 1,
-                        .n_want = 1,
-                        .token = id,
-                        .pos = pos,
-                        .seq = owner,
-                        .page = {ht_seq_pages(seq, 0), ht_seq_pages(seq, 1)},
-                        .want = &want};
+    world_rows r;
+    const ht_batch b = world_batch(&w, at, n, &r);
     const uint64_t t0 = ht_now_ns();
     must(cpu->run(p, &b, &e), "run", &e);
     must(cpu->wait(p, logits, &e), "wait", &e);
     const double ms = (double)(ht_now_ns() - t0) / 1e6;
-    free(id);
-    free(pos);
-    free(owner);
+    world_rows_done(&r);
     return ms;
 }
 
@@ -132,16 +61,8 @@ static void compile(step *g, uint32_t held)
     ov_tensor *space = NULL;
     ov_model *m = NULL;
     ht_buf text;
-    g->part = (graph_part){.dev = gdev,
-                           .at = tape,
-                           .n = n_tape,
-                           .b = {.rows = 1,
-                                 .seqs = 1,
-                                 .want = 1,
-                                 .steps = 1,
-                                 .ctx = held + 1,
-                                 .past = held,
-                                 .kv_fmt = HT_KV_F16 | HT_KV_F16 << 8}};
+    g->part = (graph_part){
+        .dev = gdev, .at = w.tape, .n = w.n_tape, .b = world_bucket(1, held + 1, held)};
     const uint64_t t0 = ht_now_ns();
     must(ht_arena_new(&g->arena, 0, &e), "arena", &e);
     must(graph__mem_new(&g->mem, &e), "memory", &e);
@@ -172,8 +93,8 @@ static void bind(const step *g, bool output, size_t i, int type, int64_t rank, i
 static void bind_all(step *g, uint32_t held)
 {
     static int64_t zero = 0;
-    const ht_spec *s = &model->spec;
-    const ht_kv *kv = ht_pool_kv(pool);
+    const ht_spec *s = &w.model->spec;
+    const ht_kv *kv = ht_pool_kv(w.pool);
     const size_t row = (size_t)s->n_kv_heads * s->head_dim * 2;
     g->x = calloc(s->dim, sizeof(float));
     g->logits = calloc(s->vocab, sizeof(float));
@@ -194,7 +115,7 @@ static void bind_all(step *g, uint32_t held)
         } else {
             const int v = o->io == GRAPH_V;
             d[0] = held / HT_PAGE, d[1] = s->n_kv_heads, d[2] = HT_PAGE, d[3] = s->head_dim;
-            const size_t first = ht_seq_pages(seq, HT_KV_FULL)[0];
+            const size_t first = ht_seq_pages(w.seq, HT_KV_FULL)[0];
             bind(g, false, i, OV_F16, 4, d,
                  kv->plane[o->layer][v] + first * (size_t)kv->page_bytes[o->layer][v]);
         }
@@ -210,11 +131,10 @@ static void bind_all(step *g, uint32_t held)
 static double graph_run(step *g, uint32_t held)
 {
     ht_err e = {0};
-    const ht_spec *s = &model->spec;
+    const ht_spec *s = &w.model->spec;
     const ov_api *api = &gdev->api;
     const uint64_t t0 = ht_now_ns();
-    ht_weight_row(&model->embed, 0, (uint32_t)(((uint64_t)held * 7919 + 13) % (s->vocab / 2)),
-                  g->x);
+    ht_weight_row(&w.model->embed, 0, (uint32_t)world_id(&w, held), g->x);
     for (uint32_t i = 0; i < s->dim; i++) g->x[i] *= s->embed_scale;
     for (int r = 0; r < HT_ROPES; r++)
         for (uint32_t i = 0, half = s->rope[r].dims / 2; g->cos[r] && i < half; i++) {
@@ -256,9 +176,12 @@ int main(int argc, char **argv)
     }
     if (reps < 1 || reps > MAX_REPS) reps = 20;
     open_all(argv[1], held + HT_PAGE);
-    const uint32_t vocab = model->spec.vocab;
-    ht_plan *one = cpu_plan(1, held + HT_PAGE);
-    (void)cpu_run(cpu_plan(held, held + HT_PAGE), 0, held, &logits);
+    const uint32_t vocab = w.model->spec.vocab;
+    const uint32_t ctx = held + HT_PAGE;
+    const ht_bucket step_of = world_bucket(1, ctx, ctx), prompt_of = world_bucket(held, ctx, ctx);
+    ht_plan *one = world_plan(&w, cpu, cdev, 0, w.n_tape, &step_of);
+    ht_plan *prompt = world_plan(&w, cpu, cdev, 0, w.n_tape, &prompt_of);
+    (void)cpu_run(prompt, 0, held, &logits);
     compile(&g, held);
     bind_all(&g, held);
     for (int i = -2; i < reps; i++) {
