@@ -292,7 +292,8 @@ typedef struct ht_top { int32_t id; float logprob; } ht_top;
 typedef struct ht_token_event {
     int32_t id; uint32_t pos;        /* id -1: no token, the tail of the text that was held back */
     const char *text; size_t len;    /* bytes now safe to show: whole code points, no stop prefix */
-    float logprob;                   /* natural log, of the distribution before sampling */
+    float logprob;                   /* natural log, of the distribution before sampling; NaN with
+                                        ht_gen_params.tokens_only */
     const ht_top *top; size_t n_top; /* the likeliest tokens of that distribution, best first */
 } ht_token_event;
 /* What the next token may be: a grammar, seen from the sampler. Called for the token that is about
@@ -339,6 +340,8 @@ typedef struct ht_gen_params {
     int hash_logits;                 /* fill logits_sha256 of the result */
     const char *prefix_salt;         /* prompts share pages with those of the same salt; NULL: "" */
     int no_prefix;                   /* neither use nor feed the prefix cache                     */
+    int tokens_only;                 /* nobody reads log-probabilities: an engine that picks greedy
+                                        tokens by itself may make several of them a run */
 } ht_gen_params;
 typedef struct ht_gen_result {       /* zero it before; ht_gen_result_done() frees */
     char *text; size_t len;

@@ -33,6 +33,8 @@ enum {
     API_BATCH_SEQS = 64,        /* sessions that may share a pass */
     API_BATCH_ROWS = 16,        /* decode rows of a shared pass come in multiples of this */
     API_TOP = 64,               /* likeliest tokens a caller may ask for */
+    API_CHAIN = 32,             /* tokens that a device may pick by itself in one run */
+    API_CHAIN_MS = 50,          /* that such a run should not take longer than */
 };
 
 /* Reference qualification (product.md 1) of this model, binary, machine and settings. */
@@ -42,6 +44,7 @@ enum api__ref { API_REF_NOT_CHECKED, API_REF_PASSED, API_REF_FAILED };
 typedef struct {
     const ht_backend *be;
     ht_dev *dev;
+    bool no_chain; /* it does not pick tokens by itself */
 } api__unit;
 
 /* Where a phase runs and why. */
@@ -122,7 +125,7 @@ struct ht_engine {
     api__unit unit[API_UNITS];
     size_t n_units;
     api__phase phase[API_PHASES];
-    ht_stage *tape;
+    ht_stage *tape; /* [n_tape], and behind it the sample stage of chained plans */
     size_t n_tape;
     ht_pool *pool;
     ht_prefix *prefix; /* NULL: no prefix cache */
@@ -245,6 +248,7 @@ struct ht_session {
     _Atomic(ht_session *) helper;       /* the draft session of the running call: it too */
     char *considered; /* JSON of the routes that were not taken in the last call, or NULL */
     api__evict evict;
+    uint64_t step_ns; /* of a token in the last chained run; 0: none yet */
     ht_adapt adapt;                     /* what guessing is known to cost and bring here */
     api__record rec;
 };
@@ -288,6 +292,9 @@ HT_MUST_USE int api__plan_encode(ht_engine *, api__plan *, ht_err *);
 /* That of a pass of several sessions: prompts and decode rows (API_PREFILL), or these alone. */
 HT_MUST_USE int api__plan_shared(ht_engine *, int phase, const api__plan **out, ht_err *);
 void api__bucket_shared(const ht_engine *, int phase, ht_bucket *out);
+/* That of the decode phase for API_CHAIN tokens of one session, picked on the device; *out NULL: its
+ * engine has none. */
+HT_MUST_USE int api__plan_chain(ht_engine *, const api__plan **out, ht_err *);
 /* After HT_EDEVICE: frees the backend's plan, keeps the description. */
 void api__plan_drop(ht_engine *, const api__plan *);
 void api__plans_free(ht_engine *);
@@ -317,6 +324,12 @@ HT_MUST_USE int api__run_parts(ht_engine *, const api__plan *, const api__part *
  * session where it was. */
 HT_MUST_USE int api__run(ht_session *, int phase, const api__plan *, const int32_t *ids, uint32_t n,
                          const uint32_t *want, uint32_t n_want, const float **logits, ht_err *);
+/* Make up to `steps` greedy tokens behind the session's pending one and advance by as many; the run
+ * may end early behind one of end_id [n_end]. *ids [*n], *n >= 1, valid until the plan's next run.
+ * When it fails or is cancelled, the session is where it was; HT_EFULL: not so many positions. */
+HT_MUST_USE int api__run_chain(ht_session *, const api__plan *, uint32_t steps,
+                               const int32_t *end_id, size_t n_end, const int32_t **ids,
+                               uint32_t *n, ht_err *);
 /* Stop the session's run under way, and the next one; from any thread. */
 void api__stop(ht_session *);
 /* longrope: may positions of a sequence of `total` be short; see session.c. */

@@ -234,13 +234,61 @@ static void hand_out(step *st, pass *p, const float *logits, uint64_t run_ns)
     }
 }
 
+/* ---- several tokens a run -------------------------------------------------------------------- */
+
+/* Tokens that the pass may make in one run on the device; 0: it is a plain step. A lone answer only:
+ * beside others each token shares its pass over the weights. */
+static uint32_t chain_steps(const step *st, const pass *p)
+{
+    const ht_gen *g = p->gen[0];
+    uint32_t live = 0, steps = API_CHAIN;
+    for (size_t i = 0; i < st->n; i++) live += st->gen[i]->state != HT_GEN_DONE;
+    if (live != 1 || !g->chain || g->state != HT_GEN_DECODE || g->k || g->spec) return 0;
+    /* The text comes in pieces as long as a run, and so does a caller's chance to end it. */
+    const uint64_t most = (uint64_t)API_CHAIN_MS * 1000000;
+    if (g->s->step_ns && most / g->s->step_ns < steps) steps = (uint32_t)(most / g->s->step_ns);
+    if (steps > g->room - g->n_out) steps = g->room - g->n_out;
+    return steps;
+}
+
+/* Run it so and take what came. *ran: it was run, to its end or an error; else nothing has changed
+ * and a plain step is due. */
+static int chain(step *st, pass *p, bool *ran, ht_err *err)
+{
+    ht_gen *g = p->gen[0];
+    const uint32_t steps = chain_steps(st, p), pos = ht_seq_len(g->s->seq), before = g->n_out;
+    const int32_t *ids = NULL, *end = NULL;
+    const size_t n_end = g->p.ignore_eos ? 0 : ht_tok_eog(st->e->tok, &end);
+    uint32_t n = 0;
+    *ran = false;
+    if (steps < 2) return 0;
+    memcpy(st->e->phase, g->phase, sizeof g->phase);
+    HT_TRY(api__plan_chain(st->e, &p->plan, err));
+    if (!p->plan) return 0;
+    int rc = api__run_chain(g->s, p->plan, steps, end, n_end, &ids, &n, err);
+    if (rc == HT_EFULL) return 0; /* one position may be left */
+    *ran = true;
+    if (rc) return rc;
+    st->info.passes += n;
+    st->info.decode_rows += n;
+    st->info.keys += (uint64_t)n * (pos + 1) + (uint64_t)n * (n - 1) / 2;
+    rc = api__gen_take_ids(g, p->plan, ids, n, pos + 1, err);
+    g->s->rec.wall_ns[API_DECODE] += ht_now_ns() - st->t0;
+    st->info.tokens += g->n_out - before;
+    if (rc || g->finish) api__gen_end(g, rc, err);
+    return 0;
+}
+
 static void run(step *st, pass *p)
 {
     while (p->n) {
         const float *logits = NULL;
         ht_err err = {0};
         uint32_t culprit = p->n;
-        int rc = choose_plan(p, &err);
+        bool ran = false;
+        int rc = chain(st, p, &ran, &err);
+        if (ran && !rc) return;
+        if (!rc) rc = choose_plan(p, &err);
         const uint64_t t0 = ht_now_ns();
         if (!rc) rc = api__run_parts(st->e, p->plan, p->part, p->n, &logits, &culprit, &err);
         if (!rc) {

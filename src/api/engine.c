@@ -89,9 +89,10 @@ static int load_file(ht_engine *e, const ht_engine_params *p, ht_err *err)
         HT_TRY(hex_of(t, n, e->tmpl_sha, err));
     }
     e->n_tape = ht_tape(e->model, NULL, 0);
-    e->tape = ht_arena_array(e->arena, e->n_tape, sizeof *e->tape);
+    e->tape = ht_arena_array(e->arena, e->n_tape + 1, sizeof *e->tape);
     if (!e->tape) return HT_FAIL(err, HT_ENOMEM, "no memory for a tape of %zu stages", e->n_tape);
     (void)ht_tape(e->model, e->tape, e->n_tape);
+    e->tape[e->n_tape] = (ht_stage){HT_SAMPLE, 0, -1};
     return api__kv_admit(e, p, err);
 }
 
@@ -359,6 +360,7 @@ static int make_plans(ht_engine *e, ht_err *err)
     if (whole) HT_TRY(api__whole_calibrate(e, err));
     else HT_TRY(api__plan_get(e, API_PREFILL, e->ubatch, 1, &plan, err));
     HT_TRY(api__plan_get(e, API_DECODE, 1, 1, &plan, err));
+    HT_TRY(api__plan_chain(e, &plan, err));
     if (e->batch.seqs < 2) return 0;
     int rc = api__plan_shared(e, API_DECODE, &plan, &why);
     if (!rc && !whole) rc = api__plan_shared(e, API_PREFILL, &plan, &why);

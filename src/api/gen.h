@@ -26,6 +26,7 @@ struct ht_gen {
     ht_sha256 *logits;     /* NULL: not asked for */
     int state, finish;     /* enum ht_gen_state, enum ht_finish */
     bool taken;
+    bool chain;            /* greedy, and only its tokens are asked for */
     ht_err err;            /* code 0: no error */
     api__spec *spec;       /* NULL: no guessing */
     uint64_t caller_ns;    /* spent in on_token */
@@ -40,6 +41,10 @@ struct ht_gen {
  * the session to the last one taken. share_ns: what the run cost of this generation's own. */
 HT_MUST_USE int api__gen_take_rows(ht_gen *, const api__plan *, const float *logits, uint32_t pos,
                                uint32_t k, uint64_t share_ns, ht_err *);
+/* Take tokens from position pos on, as many of ids [n] as it goes on for, and cut the session to the
+ * last one taken. */
+HT_MUST_USE int api__gen_take_ids(ht_gen *, const api__plan *, const int32_t *ids, uint32_t n,
+                                  uint32_t pos, ht_err *);
 /* Take the first token, from the prompt's logits. */
 HT_MUST_USE int api__gen_take_first(ht_gen *, const float *logits, ht_err *);
 /* The tail that was held back: shown at the end, except behind a stop string. */

@@ -113,6 +113,15 @@ static int record_begin(ht_gen *g, const ht_sampling *sampling, ht_err *err)
     return api__ids_sha256(g->ids, g->n, r->prompt_sha, err);
 }
 
+/* Does the best token of plain logits, and nothing else of them, make the text? */
+static bool may_chain(const ht_gen *g, const ht_sampling *s)
+{
+    const ht_gen_params *p = &g->p;
+    return p->tokens_only && !p->constraint && !p->n_top && !p->hash_logits && s->temp <= 0 &&
+           s->repeat_penalty == 1 && s->presence_penalty == 0 && s->frequency_penalty == 0 &&
+           s->dry_multiplier == 0 && s->n_bias == 0;
+}
+
 static int begin(ht_gen *g, const int32_t *ids, const ht_gen_params *p, ht_err *err)
 {
     ht_session *s = g->s;
@@ -121,6 +130,7 @@ static int begin(ht_gen *g, const int32_t *ids, const ht_gen_params *p, ht_err *
     const ht_sampling *sampling = p->sampling ? p->sampling : &defaults;
     HT_TRY(copy(g, ids, p, err));
     HT_TRY(make_sampler(g, sampling, err));
+    g->chain = may_chain(g, sampling);
     const bool is_long = api__is_long(&s->e->model->spec, (uint64_t)g->n + p->max_new);
     set_room(g, is_long);
     HT_TRY(api__route_choose(s, g->n, p->max_new ? p->max_new : g->room, sampling->temp <= 0,

@@ -60,8 +60,8 @@ int api__cover(ht_arena *arena, const ht_backend *be, const ht_dev *dev, const h
 static int describe(ht_engine *e, api__plan *p, ht_err *err)
 {
     const api__unit *u = e->phase[p->phase].unit;
-    HT_TRY(api__cover(e->arena, u->be, u->dev, e->model, e->tape, e->n_tape, &p->bucket,
-                      e->phase[p->phase].plain, &p->cuts, &p->n_cuts, err));
+    HT_TRY(api__cover(e->arena, u->be, u->dev, e->model, e->tape, e->n_tape + (p->bucket.steps > 1),
+                      &p->bucket, e->phase[p->phase].plain, &p->cuts, &p->n_cuts, err));
     HT_TRY(ht_cover_hash(e->tape, p->cuts, p->n_cuts, p->cover, err));
     char cls[API_CLASS];
     api__class_text(e, p->phase, cls);
@@ -81,6 +81,7 @@ static int find(ht_engine *e, int phase, ht_bucket b, api__plan **out, ht_err *e
         if (p->unit != e->phase[phase].unit || p->bucket.flags != b.flags) continue;
         if (p->phase != phase || p->bucket.rows != b.rows || p->bucket.want != b.want) continue;
         if (p->bucket.seqs != b.seqs || p->bucket.past != b.past) continue;
+        if (p->bucket.steps != b.steps) continue;
         *out = p;
         return 0;
     }
@@ -127,6 +128,25 @@ int api__plan_shared(ht_engine *e, int phase, const api__plan **out, ht_err *err
     ht_bucket b;
     api__bucket_shared(e, phase, &b);
     return get(e, phase, b, out, err);
+}
+
+int api__plan_chain(ht_engine *e, const api__plan **out, ht_err *err)
+{
+    api__unit *u = e->phase[API_DECODE].unit;
+    ht_bucket b;
+    ht_err why = {0};
+    *out = NULL;
+    if (u->no_chain || e->keep_pages) return 0;
+    api__bucket(e, API_DECODE, 1, 1, &b);
+    b.steps = API_CHAIN;
+    const int rc = get(e, API_DECODE, b, out, &why);
+    if (rc) *out = NULL;
+    if (rc == HT_EUNSUPPORTED) {
+        u->no_chain = true;
+        return 0;
+    }
+    if (rc && err) *err = why;
+    return rc;
 }
 
 void api__plan_drop(ht_engine *e, const api__plan *plan)

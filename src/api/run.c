@@ -251,6 +251,66 @@ int api__run(ht_session *s, int phase, const api__plan *p, const int32_t *ids, u
     return api__run_parts(s->e, p, &part, 1, logits, NULL, err);
 }
 
+/* The chain's run, with its pages there. */
+static int chain_reserved(api__part *part, const api__plan *p, ht_batch *b, const int32_t **ids,
+                          ht_err *err)
+{
+    ht_session *s = part->s;
+    ht_run_stats st = {0};
+    const uint32_t pos = ht_seq_len(s->seq);
+    size_t n = 0;
+    HT_TRY(drive(part, 1, p, b, NULL, err));
+    if (p->be->stats(p->plan, &st))
+        return HT_FAIL(err, HT_EDEVICE, "engine %s gives no figures for its last run", p->be->name);
+    if (!as_planned(part, p, &st)) return mismatch(part, p, &st, err);
+    HT_TRY(p->be->tokens(p->plan, ids, &n, err));
+    if (n == 0 || n > b->steps)
+        return HT_FAIL(err, HT_EDEVICE, "engine %s made %zu tokens in a run of %u", p->be->name, n,
+                       b->steps);
+    for (size_t i = 0; i < n; i++)
+        if ((*ids)[i] < 0 || (uint32_t)(*ids)[i] >= s->e->model->spec.vocab)
+            return HT_FAIL(err, HT_EFORMAT,
+                           "token %d at position %zu: no logit there is a number; the model's "
+                           "weights may be damaged",
+                           (int)(*ids)[i], pos + 1 + i);
+    part->n = (uint32_t)n;
+    count(part, p, &st, pos, 0, part->n);
+    memcpy(s->hist + pos + 1, *ids, n * sizeof *s->hist);
+    api__class_mark(s, pos, part->n, p->cls);
+    ht_seq_advance(s->seq, part->n);
+    s->step_ns = (st.device_ns ? st.device_ns : st.ns) / n;
+    return ht_seq_truncate(s->seq, ht_seq_len(s->seq), err); /* what an early end did not need */
+}
+
+int api__run_chain(ht_session *s, const api__plan *p, uint32_t steps, const int32_t *end_id,
+                   size_t n_end, const int32_t **ids, uint32_t *n, ht_err *err)
+{
+    const uint32_t pos = ht_seq_len(s->seq);
+    const uint8_t rope_long = s->rope_long;
+    float *const mass = NULL;
+    uint32_t done = 0;
+    ht_batch b;
+    s->want[0] = 0;
+    api__part part = {.s = s,
+                      .phase = API_DECODE,
+                      .ids = s->hist + pos,
+                      .n = steps,
+                      .n_want = 1,
+                      .want = s->want};
+    int rc = reserve(s->e, p, &part, 1, &done, err);
+    part.n = 1;
+    fill_one(&part, &b, &rope_long, &mass);
+    b.steps = steps;
+    b.end_id = end_id;
+    b.n_end = (uint32_t)n_end;
+    if (!rc) rc = chain_reserved(&part, p, &b, ids, err);
+    *n = rc ? 0 : part.n;
+    if (!rc) return 0;
+    (void)(ht_seq_truncate(s->seq, pos, NULL) == 0);
+    if (rc == HT_EDEVICE) api__plan_drop(s->e, p);
+    return rc;
+}
+
 int api__roll_back(ht_session *s, const api__plan *p, uint32_t len, uint32_t drafted,
                    uint32_t accepted, ht_err *err)
 {

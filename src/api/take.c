@@ -2,6 +2,7 @@
  * part of a stop string, checked for what ends the generation. */
 #include "api/gen.h"
 #include "core/clock.h"
+#include <math.h>
 
 /* Hand newly shown text (from mark on) to the caller. *stop: it asked to stop. */
 static void emit(ht_gen *g, ht_token_event *ev, size_t mark, bool *stop)
@@ -27,10 +28,10 @@ static int draw(ht_gen *g, const float *logits, uint32_t pos, const double *q, h
         if (rc) return rc;
     }
     ht_sampler_allow(g->sampler, bits);
-    const int rc =
-        q ? ht_sampler_verify(g->sampler, logits, s->hist, pos, pos, s->hist[pos], q, &ev->id,
-                              &ev->logprob, err)
-          : ht_sampler_draw(g->sampler, logits, s->hist, pos, pos, &ev->id, &ev->logprob, err);
+    const int rc = q ? ht_sampler_verify(g->sampler, logits, s->hist, pos, pos, s->hist[pos], q,
+                                         &ev->id, g->p.tokens_only ? NULL : &ev->logprob, err)
+                     : ht_sampler_draw(g->sampler, logits, s->hist, pos, pos, &ev->id,
+                                       g->p.tokens_only ? NULL : &ev->logprob, err);
     ht_sampler_allow(g->sampler, NULL);
     return rc;
 }
@@ -55,36 +56,43 @@ static int spell(ht_gen *g, int32_t id, bool *hit, ht_err *err)
                            err);
 }
 
-/* Take the token of position pos and decide whether it ends the generation. */
-static int take(ht_gen *g, const float *logits, uint32_t pos, const double *q, ht_err *err)
+/* Take the event's token and decide whether it ends the generation. logits: what it was drawn from;
+ * NULL where nobody asks for them. */
+static int accept(ht_gen *g, ht_token_event *ev, const float *logits, ht_err *err)
 {
     ht_session *s = g->s;
-    ht_token_event ev = {.pos = pos, .top = g->top};
-    HT_TRY(hash_row(g, logits, err));
-    HT_TRY(draw(g, logits, pos, q, &ev, err));
-    if (!g->p.ignore_eos && ht_tok_is_eog(s->e->tok, ev.id)) {
+    if (!g->p.ignore_eos && ht_tok_is_eog(s->e->tok, ev->id)) {
         g->finish = HT_FINISH_EOG;
         return 0;
     }
-    s->hist[pos] = ev.id;
-    g->out[g->n_out++] = ev.id;
+    s->hist[ev->pos] = ev->id;
+    g->out[g->n_out++] = ev->id;
     if (g->p.constraint) {
-        const int rc = g->p.constraint->accept(g->p.constraint->user, ev.id, err);
+        const int rc = g->p.constraint->accept(g->p.constraint->user, ev->id, err);
         if (rc) return rc;
     }
     size_t mark = g->text.n;
     bool hit = false, stop = false;
-    HT_TRY(spell(g, ev.id, &hit, err));
-    if (g->p.n_top && g->p.on_token) {
+    HT_TRY(spell(g, ev->id, &hit, err));
+    if (logits && g->p.n_top && g->p.on_token) {
         uint32_t got = 0;
         ht_top_of(logits, s->e->model->spec.vocab, g->top, g->p.n_top, &got);
-        ev.n_top = got;
+        ev->n_top = got;
     }
-    emit(g, &ev, mark, &stop);
+    emit(g, ev, mark, &stop);
     if (hit) g->finish = HT_FINISH_STOP;
     else if (stop) g->finish = HT_FINISH_CANCEL;
     else if (g->n_out == g->room) g->finish = HT_FINISH_LENGTH;
     return 0;
+}
+
+/* Take the token of position pos from its row of logits. */
+static int take(ht_gen *g, const float *logits, uint32_t pos, const double *q, ht_err *err)
+{
+    ht_token_event ev = {.pos = pos, .top = g->top, .logprob = NAN};
+    HT_TRY(hash_row(g, logits, err));
+    HT_TRY(draw(g, logits, pos, q, &ev, err));
+    return accept(g, &ev, logits, err);
 }
 
 int api__gen_take_first(ht_gen *g, const float *logits, ht_err *err)
@@ -129,6 +137,20 @@ int api__gen_take_rows(ht_gen *g, const api__plan *plan, const float *logits, ui
     const uint64_t taking = ht_now_ns() - t0 - (g->caller_ns - caller_ns);
     api__spec_done(g->spec, k, i + 1, right, other_ns(g, taking, share_ns));
     return 0;
+}
+
+int api__gen_take_ids(ht_gen *g, const api__plan *plan, const int32_t *ids, uint32_t n,
+                      uint32_t pos, ht_err *err)
+{
+    uint32_t i = 0;
+    int rc = 0;
+    while (i < n && !rc && !g->finish) {
+        ht_token_event ev = {.id = ids[i], .pos = pos + i, .top = g->top, .logprob = NAN};
+        rc = accept(g, &ev, NULL, err);
+        i++;
+    }
+    const int cut = api__roll_back(g->s, plan, pos + i - 1, 0, 0, rc ? NULL : err);
+    return rc ? rc : cut;
 }
 
 int api__gen_flush(ht_gen *g, ht_err *err)

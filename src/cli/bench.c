@@ -173,7 +173,8 @@ static int run_once(work *w, row *r, uint32_t n, double *rate, ht_err *e)
         ht_gen_result out = {0};
         ht_sampling_init(&greedy);
         greedy.temp = 0;
-        const ht_gen_params p = {.max_new = n + 1, .sampling = &greedy, .ignore_eos = 1};
+        const ht_gen_params p = {
+            .max_new = n + 1, .sampling = &greedy, .ignore_eos = 1, .tokens_only = 1};
         int rc = ht_session_generate(w->session, w->ids, r->depth + 1, &p, &out, e);
         int finish = out.finish;
         ht_gen_result_done(&out);

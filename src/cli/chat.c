@@ -174,7 +174,8 @@ static int generate(work *w, const int32_t *ids, size_t n, ht_err *e)
                        .on_token = on_token,
                        .on_prefill = on_prefill,
                        .user = w,
-                       .speculation = w->spec.on ? &w->spec.p : NULL};
+                       .speculation = w->spec.on ? &w->spec.p : NULL,
+                       .tokens_only = 1};
     p.n_stop = ht_opt_list(o, HT_OPT_STOP, &p.stop);
     cli__interrupt_clear();
     cli__watch(w->session);

@@ -216,7 +216,8 @@ static int generate(work *w, ht_err *e)
                        .on_prefill = on_prefill,
                        .user = w,
                        .speculation = w->spec.on ? &w->spec.p : NULL,
-                       .constraint = w->grammar.on ? &w->grammar.p : NULL};
+                       .constraint = w->grammar.on ? &w->grammar.p : NULL,
+                       .tokens_only = 1};
     p.n_stop = ht_opt_list(c->o, HT_OPT_STOP, &stop);
     p.stop = stop;
     HT_TRY(check_room(w, p.max_new, e));

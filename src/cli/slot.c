@@ -86,7 +86,8 @@ static int answer(work *w, const ht_json *request, ht_err *e)
                              .sampling = &greedy,
                              .ignore_eos = 1,
                              .on_token = on_token,
-                             .user = w};
+                             .user = w,
+                             .tokens_only = 1};
     HT_TRY(ht_session_truncate(w->session, 0, e));
     uint64_t intended = ht_now_ns();
     int rc = ht_session_generate(w->session, ids, prompt->n, &p, &r, &why);

@@ -128,7 +128,7 @@ static int greedy(work *w, const item *it, ht_err *e)
     ht_sampling s;
     ht_sampling_init(&s);
     s.temp = 0;
-    const ht_gen_params p = {.max_new = w->o->n_new, .sampling = &s};
+    const ht_gen_params p = {.max_new = w->o->n_new, .sampling = &s, .tokens_only = 1};
     int rc = 0;
     double gap = INFINITY; /* one text ends where the other goes on: a real difference */
     for (int a = 0; a < ARMS && !rc; a++) {

@@ -301,6 +301,7 @@ int serve__job_begin(serve__job *j, ht_err *err)
                              .constraint = j->matcher ? &j->constraint : NULL,
                              .n_top = r->logprobs ? r->n_top : 0,
                              .hash_logits = r->hash_logits,
+                             .tokens_only = !r->logprobs,
                              .no_prefix = !r->cache_prompt};
     if (!r->cache_prompt) HT_TRY(ht_session_truncate(t->session, 0, err));
     HT_TRY(ht_gen_new(&j->gen, t->session, j->ids, j->n_ids, &p, err));

@@ -55,7 +55,11 @@ typedef struct {                    /* borrowed by run() until wait() returns   
     const uint32_t *page[2];        /* per KV class, full or windowed: [seqs, ceil(ctx/HT_PAGE)] */
     const uint32_t *want;           /* [n_want] rows that need logits                           */
     uint32_t n_ids;                 /* the rest of the vocabulary needs none; 0: all of it does */
-    const struct ht_sampling *sampling;        /* [seqs] chain, seed, stop ids; for HT_SAMPLE   */
+    const struct ht_sampling *sampling;        /* [seqs] chain, seed; for HT_SAMPLE             */
+    /* Of a plan of several steps: how many of them this run takes, 0: all. A run of one sequence
+     * may end behind a step whose token is one of end_id. tokens() says how many there were. */
+    uint32_t steps, n_end;
+    const int32_t *end_id;          /* [n_end]                                                  */
     /* With HT_WANT_MASS, per sequence, NULL: not wanted. [HT_PAGE][n_kv_heads][held] out: what the
      * observing row (ht_kv_observes) of position % HT_PAGE gave to the n-th page that its full
      * table holds: soft-max weights, summed over the page, the query heads of the KV head and the

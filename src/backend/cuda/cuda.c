@@ -292,11 +292,12 @@ static int plan_describe(const ht_plan *p, char *json, size_t cap)
     const bool tensor = cuda__tc_batch(&p->b); /* equal among buckets of more than 8 rows */
     line t = {json, cap, 0, false};
     put(&t,
-        "{\"level\":%d,\"captured\":%s,\"kernels\":%zu,\"bitClass\":\"%s\",\"bitsEqualUnder\":"
+        "{\"level\":%d,\"captured\":%s,\"kernels\":%zu,\"tokensPerLaunch\":%u,\"bitClass\":\"%s\","
+        "\"bitsEqualUnder\":"
         "[%s\"batch\",\"promptSplit\",\"bucket\",\"grid\"%s]}",
         p->mega ? 2 : 1, p->exec ? "true" : "false", p->n_ops,
-        tensor ? CUDA_TC_BIT_CLASS : CUDA_BIT_CLASS, tensor ? "" : "\"rows\",",
-        tensor ? "" : ",\"level\"");
+        p->b.steps ? (unsigned)p->b.steps : 1U, tensor ? CUDA_TC_BIT_CLASS : CUDA_BIT_CLASS,
+        tensor ? "" : "\"rows\",", tensor ? "" : ",\"level\"");
     return t.cut ? HT_EARG : 0;
 }
 

@@ -119,7 +119,8 @@ struct ht_plan {
     cuda_ptr x_now, q_now;               /* after PICK the second ones                            */
     cuda_graph graph; cuda_exec exec;
     cuda_event begin, done;
-    uint32_t n_want, n_rows;             /* of the run in flight                                  */
+    uint32_t n_want, n_rows, steps;      /* of the run in flight; then: steps that were done      */
+    const ht_batch *batch;               /* borrowed until wait() returns                         */
     bool running;
     atomic_int cancel;
     uint64_t t0;
@@ -169,6 +170,9 @@ uint64_t cuda__reg_bytes(const ht_plan *, int reg);
 int cuda__host_memory(ht_plan *, void **host, cuda_ptr *dev, size_t n, ht_err *);
 /* ---- mega.c ---- */
 extern const ht_span cuda__span_mega;
+/* Has every one of so many blocks a share of the gate, which the exchange of vectors counts on, and
+ * does the residual of its rows fit its place? */
+bool cuda__mega_deals(uint32_t blocks, const ht_spec *);
 int cuda__mega_launch(ht_plan *, ht_err *);
 /* After the run: was it given up? Else its clocks are added to the device's. */
 int cuda__mega_check(ht_plan *, ht_err *);

@@ -214,6 +214,9 @@ static uint32_t choose_blocks(const ht_dev *dev, const ht_spec *s)
             work += (uint64_t)cuda__mat(CUDA_F16, rows[i], 64, n).per_block * cols[i];
         if (work <= least) found = n, least = work;
     }
+    /* A model too small for so many still gets the persistent kernel on half of them. */
+    for (uint32_t n = found; 2 * n >= (uint32_t)dev->sms && n > 0; n--)
+        if (cuda__mega_deals(n, s)) return n;
     return found;
 }
 

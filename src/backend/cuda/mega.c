@@ -56,13 +56,11 @@ static uint32_t most_mats(const ht_spec *s)
     return 6 * s->n_layers + 1;
 }
 
-/* Every block has a share of the gate, which the exchange of vectors counts on, and the residual
- * of its rows fits its place. */
-static bool dealt_well(const ht_dev *d, const ht_spec *s)
+bool cuda__mega_deals(uint32_t blocks, const ht_spec *s)
 {
-    cuda_mat up = cuda__mat(CUDA_F16, 2 * s->ffn, s->dim, d->blocks);
-    cuda_mat out = cuda__mat(CUDA_F16, s->dim, s->dim, d->blocks);
-    return (up.rows + up.per_block - 1) / up.per_block == d->blocks && out.per_block <= CUDA_TILE;
+    cuda_mat up = cuda__mat(CUDA_F16, 2 * s->ffn, s->dim, blocks);
+    cuda_mat out = cuda__mat(CUDA_F16, s->dim, s->dim, blocks);
+    return (up.rows + up.per_block - 1) / up.per_block == blocks && out.per_block <= CUDA_TILE;
 }
 
 /* The whole tape of a lone row of a dense model with F16 cache, from embed to sample. */
@@ -77,7 +75,7 @@ static size_t covers(const ht_dev *d, const ht_model *m, const ht_stage *at, siz
     if (b->rows != 1 || b->seqs != 1 || b->want != 1 || b->ctx > CTX_MAX || s->head_dim > 128 ||
         s->head_dim % 16 || b->kv_fmt != (HT_KV_F16 | HT_KV_F16 << 8) || s->dim % 8 ||
         s->n_kv_heads * CUDA_CLASSES > d->blocks || s->n_heads / s->n_kv_heads > 4 ||
-        s->rope[0].inv_freq_long || !dealt_well(d, s) ||
+        s->rope[0].inv_freq_long || !cuda__mega_deals(d->blocks, s) ||
         slots_for(d, s, most_mats(s)) < LEAST_SLOTS)
         return 0;
     for (size_t i = 0; i + 1 < left; i++) {
@@ -276,7 +274,7 @@ int cuda__mega_launch(ht_plan *p, ht_err *e)
 {
     cuda_op *op = &p->op[0];
     const cuda_mega *a = &op->args.mega;
-    const uint32_t epochs = a->steps * (a->n_layers + 1);
+    const uint32_t epochs = p->steps * (a->n_layers + 1);
     cuda_launch_attr attr = {.id = CUDA_LAUNCH_COOPERATIVE, .value = 1};
     cuda_launch l = {.grid = {op->grid[0], 1, 1},
                      .block = {op->threads, 1, 1},
@@ -294,6 +292,7 @@ int cuda__mega_launch(ht_plan *p, ht_err *e)
         p->epoch = FIRST_EPOCH;
     }
     op->args.mega.epoch = p->epoch;
+    op->args.mega.steps = p->steps;
     p->epoch += epochs;
     *p->state = 0;
     return cuda__check(p->dev, p->dev->api.launch(&l, op->fn, params, NULL),

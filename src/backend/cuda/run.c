@@ -7,9 +7,14 @@
 
 /* ---- the batch ------------------------------------------------------------------------------- */
 
-static uint32_t steps_of(const ht_plan *p)
+static uint32_t most_steps(const ht_plan *p)
 {
     return p->b.steps ? p->b.steps : 1U;
+}
+
+static uint32_t steps_of(const ht_plan *p, const ht_batch *b)
+{
+    return b->steps ? b->steps : most_steps(p);
 }
 
 static int check_pages(const ht_plan *p, const ht_batch *b, uint32_t i, uint32_t pos, ht_err *e)
@@ -26,7 +31,7 @@ static int check_pages(const ht_plan *p, const ht_batch *b, uint32_t i, uint32_t
 
 static int check_row(const ht_plan *p, const ht_batch *b, uint32_t i, ht_err *e)
 {
-    const uint32_t more = steps_of(p) - 1;
+    const uint32_t more = steps_of(p, b) - 1;
     if (b->token && (b->token[i] < 0 || (uint32_t)b->token[i] >= p->m->spec.vocab))
         return HT_FAIL(e, HT_EARG, "row %u: token %d is not in the vocabulary of %u", i,
                        b->token[i], p->m->spec.vocab);
@@ -70,12 +75,14 @@ static int check_batch(const ht_plan *p, const ht_batch *b, ht_err *e)
                        "cuda runs causal batches only: no draft trees, no adapters");
     if (p->embedded && !b->token)
         return HT_FAIL(e, HT_EARG, "batch without tokens for a tape that begins with embed");
-    if (steps_of(p) > 1 && b->n_want != b->rows)
+    if (steps_of(p, b) > most_steps(p))
+        return HT_FAIL(e, HT_EARG, "%u steps of a plan for %u", b->steps, most_steps(p));
+    if (steps_of(p, b) > 1 && b->n_want != b->rows)
         return HT_FAIL(e, HT_EARG, "chained steps need every row wanted, not %u of %u", b->n_want,
                        b->rows);
     for (uint32_t i = 0; i < b->rows; i++) HT_TRY(check_row(p, b, i, e));
     for (uint32_t i = 0; i < b->n_want; i++)
-        if (b->want[i] >= b->rows || (steps_of(p) > 1 && b->want[i] != i))
+        if (b->want[i] >= b->rows || (steps_of(p, b) > 1 && b->want[i] != i))
             return HT_FAIL(e, HT_EARG, "wanted row %u of %u", b->want[i], b->rows);
     for (uint32_t i = 0; p->sampled && b->sampling && i < b->seqs; i++)
         if (!greedy(&b->sampling[i]))
@@ -115,7 +122,7 @@ static void count(ht_plan *p, const ht_batch *b)
     k.seqs = (uint16_t)b->seqs;
     k.want = (uint16_t)b->n_want;
     memset(&p->stats, 0, sizeof p->stats);
-    for (uint32_t t = 0; t < steps_of(p); t++, last++) {
+    for (uint32_t t = 0; t < p->steps; t++, last++) {
         k.past = last > per ? last - per : 0;
         for (size_t i = 0; i < p->n_stages; i++) {
             uint64_t bytes, flops;
@@ -132,7 +139,7 @@ static void count(ht_plan *p, const ht_batch *b)
     p->stats.executed = "cuda";
     p->stats.exec_cuts = p->exec_cuts;
     p->stats.exec = p->exec_fold;
-    p->stats.dispatches = p->mega ? 1 : (uint32_t)p->n_ops * steps_of(p);
+    p->stats.dispatches = p->mega ? 1 : (uint32_t)p->n_ops * steps_of(p, b);
 }
 
 /* ---- registers that a caller holds ----------------------------------------------------------- */
@@ -174,15 +181,18 @@ int cuda__run(ht_plan *p, const ht_batch *b, ht_err *e)
     HT_TRY(check_batch(p, b, e));
     p->t0 = ht_now_ns();
     fill_words(p, b);
-    count(p, b);
+    p->batch = b;
+    p->steps = steps_of(p, b);
     p->n_want = b->n_want;
     p->n_rows = b->rows;
     HT_TRY(exchange(p, false, e));
     p->running = true;
+    /* What no step has written stays -1. */
+    if (p->sampled) memset(p->ids, 0xff, (size_t)most_steps(p) * p->b.want * sizeof *p->ids);
     HT_TRY(cuda__check(dev, api->event_set(p->begin, dev->stream), "marking a step", NULL, e));
     if (p->mega) HT_TRY(cuda__mega_launch(p, e));
-    else if (dev->sync)
-        for (uint32_t i = 0; i < steps_of(p); i++) HT_TRY(cuda__launch(p, i, e));
+    else if (dev->sync || p->steps != most_steps(p)) /* the graph holds all steps */
+        for (uint32_t i = 0; i < p->steps; i++) HT_TRY(cuda__launch(p, i, e));
     else
         HT_TRY(cuda__check(dev, api->graph_run(p->exec, dev->stream), "launching a step", NULL, e));
     if (p->logits && b->n_want)
@@ -194,22 +204,47 @@ int cuda__run(ht_plan *p, const ht_batch *b, ht_err *e)
                        e);
 }
 
-/* Poll until the step has ended; a cancel is handed to the kernels through a word they read. */
+/* Steps whose tokens are there. The device writes them while the host looks. */
+static uint32_t steps_done(const ht_plan *p)
+{
+    const volatile int32_t *id = p->ids;
+    for (uint32_t t = 0; t < p->steps; t++)
+        for (uint32_t i = 0; i < p->n_want; i++)
+            if (id[(size_t)t * p->b.want + i] < 0) return t;
+    return p->steps;
+}
+
+/* Has a token come that ends the only sequence? *seen: steps that were looked at. */
+static bool ended(const ht_plan *p, uint32_t *seen)
+{
+    const ht_batch *b = p->batch;
+    if (!p->sampled || !b->n_end || p->n_want != 1) return false;
+    for (const uint32_t n = steps_done(p); *seen < n; ++*seen)
+        for (uint32_t i = 0; i < b->n_end; i++)
+            if (p->ids[(size_t)*seen * p->b.want] == b->end_id[i]) return true;
+    return false;
+}
+
+/* Poll until the step has ended; a cancel, or that no further token is wanted, is handed to the
+ * kernels through a word they read. */
 static int await(ht_plan *p, bool *cancelled, ht_err *e)
 {
     ht_dev *dev = p->dev;
     bool told = false;
+    uint32_t seen = 0;
     int rc;
     *cancelled = false;
     while ((rc = dev->api.event_query(p->done)) == CUDA_NOT_READY) {
-        if (told || !atomic_load_explicit(&p->cancel, memory_order_relaxed)) continue;
+        if (told) continue;
+        if (!atomic_load_explicit(&p->cancel, memory_order_relaxed) && !ended(p, &seen)) continue;
         HT_TRY(cuda__check(dev, dev->api.set32(p->feed.stop, 1, 1, dev->side), "stopping a step",
                            NULL, e));
         told = true;
     }
     HT_TRY(
         cuda__check(dev, rc, "running a step", p->n_stages ? &p->stage[p->n_stages - 1] : NULL, e));
-    *cancelled = atomic_exchange_explicit(&p->cancel, 0, memory_order_relaxed) != 0 || told;
+    *cancelled = atomic_exchange_explicit(&p->cancel, 0, memory_order_relaxed) != 0;
+    if (p->sampled && told) p->steps = steps_done(p);
     if (!told) return 0;
     /* Kernels that stopped half way have left counters behind. */
     HT_TRY(cuda__check(dev, dev->api.stream_sync(dev->side), "stopping a step", NULL, e));
@@ -234,7 +269,8 @@ int cuda__wait(ht_plan *p, const float **logits, ht_err *e)
         return HT_FAIL(e, HT_ECANCELLED, "the step was cancelled");
     }
     HT_TRY(exchange(p, true, e));
-    for (uint32_t i = 1; p->sampled && i < steps_of(p) && p->n_want < p->b.want; i++)
+    count(p, p->batch);
+    for (uint32_t i = 1; p->sampled && i < p->steps && p->n_want < p->b.want; i++)
         memmove(p->ids + (size_t)i * p->n_want, p->ids + (size_t)i * p->b.want,
                 p->n_want * sizeof *p->ids);
     if (logits) *logits = p->logits;
@@ -246,7 +282,7 @@ int cuda__wait(ht_plan *p, const float **logits, ht_err *e)
     return 0;
 }
 
-/* [steps][n_want] ids of the last run. */
+/* [steps done][n_want] ids of the last run. */
 int cuda__tokens(ht_plan *p, const int32_t **ids, size_t *n, ht_err *e)
 {
     *ids = NULL;
@@ -254,7 +290,7 @@ int cuda__tokens(ht_plan *p, const int32_t **ids, size_t *n, ht_err *e)
     if (!p->sampled)
         return HT_FAIL(e, HT_EUNSUPPORTED, "cuda: this plan has no sample stage; take its logits");
     *ids = p->ids;
-    *n = (size_t)p->n_want * steps_of(p);
+    *n = (size_t)p->n_want * p->steps;
     return 0;
 }
 

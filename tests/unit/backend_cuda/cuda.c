@@ -10,7 +10,9 @@
 static struct {
     int launches, programmatic, cooperative, captures, graphs, runs, live, fail_launch;
     uint32_t most_shared;
-    cuda_mega mega; /* arguments of the last cooperative launch */
+    cuda_mega mega;  /* arguments of the last cooperative launch */
+    int busy, stops; /* queries until a run has ended; words set that end one */
+    int32_t ids[4];  /* what the next cooperative launch picks, up to a negative one */
 } seen;
 static int card_sms = 132;
 
@@ -127,8 +129,26 @@ static int d_launch(const cuda_launch *l, cuda_fn fn, void **params, void **extr
     if (l->n_attrs == 1 && l->attrs->id == CUDA_LAUNCH_COOPERATIVE) {
         seen.cooperative++;
         memcpy(&seen.mega, params[0], sizeof seen.mega);
+        for (uint32_t i = 0; i < 4 && i < seen.mega.steps && seen.ids[i] >= 0; i++)
+            ((int32_t *)(uintptr_t)seen.mega.ids)[i] = seen.ids[i];
     }
     if (l->shared > seen.most_shared) seen.most_shared = l->shared;
+    return CUDA_OK;
+}
+
+static int d_query(cuda_event e)
+{
+    (void)e;
+    return seen.busy > 0 && seen.busy-- ? CUDA_NOT_READY : CUDA_OK;
+}
+/* A set of one word to 1 tells the kernels to stop: the run ends soon. */
+static int d_set32(cuda_ptr p, unsigned v, size_t n, cuda_stream s)
+{
+    (void)s;
+    for (size_t i = 0; i < n; i++) ((uint32_t *)(uintptr_t)p)[i] = v;
+    if (v != 1 || n != 1) return CUDA_OK;
+    seen.stops++;
+    seen.busy = 2;
     return CUDA_OK;
 }
 
@@ -149,6 +169,7 @@ static ht_dev *open_recorded(const char *opts)
     api.host_alloc = d_host_alloc, api.host_free = d_host_free, api.host_ptr = d_host_ptr;
     api.to_device = d_to_device, api.to_host = d_to_host, api.capture_begin = d_capture_begin;
     api.graph_make = d_graph_make, api.graph_run = d_graph_run, api.launch = d_launch;
+    api.event_query = d_query, api.set32 = d_set32;
     api.retain = (int (*)(cuda_ctx *, int))(void (*)(void))d_handle;
     memset(&seen, 0, sizeof seen);
     T_OK(cuda__open_api(&dev, &api, images, opts, &e), e);
@@ -268,7 +289,8 @@ static int plan(world *w, ht_dev *dev, uint16_t rows, uint16_t steps, ht_plan **
     return ht_backend_cuda.plan(p, dev, &w->kv, tape, cut, k, &b, e);
 }
 
-static int run(ht_plan *p, const int32_t *token, ht_err *e)
+static int run_steps(ht_plan *p, const int32_t *token, uint32_t steps, const int32_t *end_id,
+                     ht_err *e)
 {
     static const int32_t pos[1] = {3};
     static const uint16_t seq[1];
@@ -280,9 +302,17 @@ static int run(ht_plan *p, const int32_t *token, ht_err *e)
                   .pos = pos,
                   .seq = seq,
                   .page = {page, NULL},
-                  .want = want};
+                  .want = want,
+                  .steps = steps,
+                  .n_end = end_id != NULL,
+                  .end_id = end_id};
     HT_TRY(ht_backend_cuda.run(p, &b, e));
     return ht_backend_cuda.wait(p, NULL, e);
+}
+
+static int run(ht_plan *p, const int32_t *token, ht_err *e)
+{
+    return run_steps(p, token, 0, NULL, e);
 }
 
 /* ---- cases ----------------------------------------------------------------------------------- */
@@ -373,6 +403,56 @@ T_CASE(cuda, whole_steps_are_one_launch)
     dev->level1 = true;
     T_OK(plan(w, dev, 1, 4, &p, &e), e);
     T_EQ_INT(seen.graphs, 1);
+    ht_backend_cuda.plan_free(p);
+    free_world(w, dev);
+}
+
+/* A run of several tokens: fewer than the plan's when the caller says so, at either level; ended by
+ * the host behind a token that it waits for, with what came until then; and a cancel beats that. */
+T_CASE(cuda, a_run_of_several_tokens_ends_early)
+{
+    ht_err e = {0};
+    card_sms = 32;
+    ht_dev *dev = open_recorded("");
+    world *w = new_world_of(dev, HT_KV_F16, HT_F16);
+    ht_plan *p;
+    ht_run_stats st;
+    const int32_t token = 7, end = 9, *ids;
+    size_t n = 0;
+    T_OK(plan(w, dev, 1, 4, &p, &e), e);
+    memcpy(seen.ids, (int32_t[4]){5, 6, 8, 3}, sizeof seen.ids);
+    T_OK(run_steps(p, &token, 3, &end, &e), e);
+    T_EQ_INT(seen.mega.steps, 3);
+    T_OK(ht_backend_cuda.tokens(p, &ids, &n, &e), e);
+    T_CHECK(n == 3 && ids[0] == 5 && ids[2] == 8 && ids[3] == -1, "%zu tokens", n);
+    T_EQ_INT(ht_backend_cuda.stats(p, &st), 0);
+    const uint64_t three = st.bytes;
+    seen.busy = 1000;
+    memcpy(seen.ids, (int32_t[4]){5, 9, -1, -1}, sizeof seen.ids);
+    T_OK(run_steps(p, &token, 0, &end, &e), e);
+    T_EQ_INT(seen.mega.steps, 4);
+    T_EQ_INT(seen.mega.epoch, 1 + 3 * (L + 1));
+    T_EQ_INT(seen.stops, 1);
+    T_OK(ht_backend_cuda.tokens(p, &ids, &n, &e), e);
+    T_CHECK(n == 2 && ids[0] == 5 && ids[1] == 9, "%zu tokens", n);
+    T_EQ_INT(ht_backend_cuda.stats(p, &st), 0);
+    T_CHECK(st.bytes > 0 && st.bytes < three, "two tokens are counted");
+    seen.busy = 1000;
+    T_EQ_INT(ht_backend_cuda.cancel(p), 0);
+    T_ERR(run_steps(p, &token, 0, &end, &e), HT_ECANCELLED, e, "cancelled");
+    T_EQ_INT(seen.stops, 2);
+    T_ERR(run_steps(p, &token, 5, &end, &e), HT_EARG, e, "5 steps of a plan for 4");
+    ht_backend_cuda.plan_free(p);
+    dev->level1 = true;
+    T_OK(plan(w, dev, 1, 4, &p, &e), e);
+    const int graphs = seen.runs, kernels = seen.launches;
+    T_OK(run_steps(p, &token, 3, NULL, &e), e); /* the graph holds four */
+    T_EQ_INT(seen.runs, graphs);
+    T_EQ_INT(seen.launches - kernels, 3 * (5 * L + 2));
+    T_EQ_INT(ht_backend_cuda.stats(p, &st), 0);
+    T_EQ_INT(st.dispatches, 3 * (5 * L + 2));
+    T_OK(run_steps(p, &token, 4, NULL, &e), e);
+    T_EQ_INT(seen.runs, graphs + 1);
     ht_backend_cuda.plan_free(p);
     free_world(w, dev);
 }
