@@ -292,8 +292,8 @@ HT_MUST_USE int api__plan_encode(ht_engine *, api__plan *, ht_err *);
 /* That of a pass of several sessions: prompts and decode rows (API_PREFILL), or these alone. */
 HT_MUST_USE int api__plan_shared(ht_engine *, int phase, const api__plan **out, ht_err *);
 void api__bucket_shared(const ht_engine *, int phase, ht_bucket *out);
-/* That of the decode phase for API_CHAIN tokens of one session, picked on the device; *out NULL: its
- * engine has none. */
+/* That of the decode phase for API_CHAIN tokens of one session, picked on the device; *out NULL:
+ * its engine has none. */
 HT_MUST_USE int api__plan_chain(ht_engine *, const api__plan **out, ht_err *);
 /* After HT_EDEVICE: frees the backend's plan, keeps the description. */
 void api__plan_drop(ht_engine *, const api__plan *);

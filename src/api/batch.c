@@ -236,8 +236,8 @@ static void hand_out(step *st, pass *p, const float *logits, uint64_t run_ns)
 
 /* ---- several tokens a run -------------------------------------------------------------------- */
 
-/* Tokens that the pass may make in one run on the device; 0: it is a plain step. A lone answer only:
- * beside others each token shares its pass over the weights. */
+/* Tokens that the pass may make in one run on the device; 0: it is a plain step. A lone answer's
+ * only: beside others each token shares its pass over the weights. */
 static uint32_t chain_steps(const step *st, const pass *p)
 {
     const ht_gen *g = p->gen[0];

@@ -41,8 +41,8 @@ struct ht_gen {
  * the session to the last one taken. share_ns: what the run cost of this generation's own. */
 HT_MUST_USE int api__gen_take_rows(ht_gen *, const api__plan *, const float *logits, uint32_t pos,
                                uint32_t k, uint64_t share_ns, ht_err *);
-/* Take tokens from position pos on, as many of ids [n] as it goes on for, and cut the session to the
- * last one taken. */
+/* Take tokens from position pos on, as many of ids [n] as it goes on for, and cut the session to
+ * the last one taken. */
 HT_MUST_USE int api__gen_take_ids(ht_gen *, const api__plan *, const int32_t *ids, uint32_t n,
                                   uint32_t pos, ht_err *);
 /* Take the first token, from the prompt's logits. */
