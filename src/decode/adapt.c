@@ -5,6 +5,9 @@
 #include <string.h>
 
 static const double row_guess = 0.15, /* time of an extra row before any was measured */
+    draft_guess = 0.15,               /* of a drafted token */
+    sync_guess = 0.05,                /* of a token that the draft model catches up on */
+    far = 1.5,                        /* times the time expected: a round that was disturbed */
     row_least = 0.01,                 /* no extra row counts as cheaper than this */
     margin = 1.1,                     /* times are taken this much longer than measured */
     prior_weight = 4,                 /* tokens that a starting chance counts for */
@@ -14,15 +17,13 @@ static const double row_guess = 0.15, /* time of an extra row before any was mea
     invest = 0.1;      /* a first view may cost this part of the tokens to come */
 /* Losses allowed at the start, in plain steps. A lookup is judged by guesses that cost nothing as
  * well; a model by its rounds alone, the first of which run on cold code and starting chances. */
-static const double loss_start[HT_ADAPT_SOURCES] = {[HT_ADAPT_LOOKUP] = 1, [HT_ADAPT_MODEL] = 3};
-enum { PAUSE_FIRST = 16, PAUSE_LAST = 1024, PLAIN_FIRST = 3, PLAIN_EVERY = 64, REACH_FIRST = 4 };
+static const double loss_start[HT_ADAPT_SOURCES] = {[HT_ADAPT_LOOKUP] = 1, [HT_ADAPT_MODEL] = 5};
+enum { PAUSE_FIRST = 16, PAUSE_LAST = 1024, PLAIN_FIRST = 3, PLAIN_EVERY = 64, REACH_FIRST = 4,
+       SLOW_ROUNDS = 2, COSTS_FEW = 3 };
 
 void ht_adapt_init(ht_adapt *a)
 {
     memset(a, 0, sizeof *a);
-    for (int k = 1; k <= HT_ADAPT_MOST; k++) a->extra[k] = -1;
-    a->draft_cost = 0.15; /* both soon replaced by what is measured */
-    a->sync_cost = 0.05;
     for (int i = 0; i < HT_ADAPT_SOURCES; i++) a->source[i].pause = PAUSE_FIRST;
 }
 
@@ -50,7 +51,7 @@ void ht_adapt_plain_done(ht_adapt *a, uint64_t ns)
     a->plain[a->plain_at] = ns ? ns : 1;
     a->plain_at = (a->plain_at + 1) % HT_ADAPT_PLAIN;
     if (a->n_plain < HT_ADAPT_PLAIN) a->n_plain++;
-    a->since_plain = 0;
+    a->since_plain = a->slow = 0;
     a->tokens++;
 }
 
@@ -89,16 +90,57 @@ void ht_adapt_seen(ht_adapt *a, int cls, uint32_t tested, uint32_t right)
 
 /* ---- costs ----------------------------------------------------------------------------------- */
 
+/* Median of the last measurements, of an even number the smaller one: what disturbs only adds. */
+static double median_of(const ht_adapt_cost *c)
+{
+    double v[HT_ADAPT_COSTS] = {0};
+    for (uint32_t i = 0; i < c->n; i++) {
+        uint32_t j = i;
+        for (; j && v[j - 1] > c->v[i]; j--) v[j] = v[j - 1];
+        v[j] = c->v[i];
+    }
+    return c->n ? v[(c->n - 1) / 2] : 0;
+}
+
+/* Before the third measurement no more is believed than twice the guess. */
+static double cost(const ht_adapt_cost *c, double guess)
+{
+    if (!c->n) return guess;
+    return c->n < COSTS_FEW ? fmin(median_of(c), 2 * guess) : median_of(c);
+}
+
+static void measured(ht_adapt_cost *c, double x, double least)
+{
+    c->v[c->at] = x > least ? x : least;
+    c->at = (c->at + 1) % HT_ADAPT_COSTS;
+    if (c->n < HT_ADAPT_COSTS) c->n++;
+}
+
+static double row_cost(const ht_adapt *a, uint32_t k)
+{
+    return k ? cost(&a->extra[k], row_guess * k) : 0;
+}
+
 /* Time of k extra rows: measured, or on the line through the nearest measured ones. */
 static double extra(const ht_adapt *a, uint32_t k)
 {
     uint32_t lo = k, hi = k;
-    while (lo && a->extra[lo] < 0) lo--; /* extra[0] is 0 */
-    while (hi <= HT_ADAPT_MOST && a->extra[hi] < 0) hi++;
-    if (lo == k) return a->extra[k];
-    const double x = a->extra[lo];
-    if (hi <= HT_ADAPT_MOST) return x + (a->extra[hi] - x) * (k - lo) / (hi - lo);
+    while (lo && !a->extra[lo].n) lo--;
+    while (hi <= HT_ADAPT_MOST && !a->extra[hi].n) hi++;
+    const double x = row_cost(a, lo);
+    if (lo == k) return x;
+    if (hi <= HT_ADAPT_MOST) return x + (row_cost(a, hi) - x) * (k - lo) / (hi - lo);
     return x + (k - lo) * (lo ? x / lo : row_guess);
+}
+
+static double draft_cost(const ht_adapt *a)
+{
+    return cost(&a->draft, draft_guess);
+}
+
+static double sync_cost(const ht_adapt *a)
+{
+    return a->sync.n ? median_of(&a->sync) : sync_guess; /* the first view is many tokens */
 }
 
 /* Longest draft that may be tried: twice what was measured, so that a round never costs much more
@@ -106,19 +148,9 @@ static double extra(const ht_adapt *a, uint32_t k)
 static uint32_t reach(const ht_adapt *a)
 {
     uint32_t k = HT_ADAPT_MOST;
-    while (k && a->extra[k] < 0) k--;
+    while (k && !a->extra[k].n) k--;
     k = 2 * k > REACH_FIRST ? 2 * k : REACH_FIRST;
     return k < HT_ADAPT_MOST ? k : HT_ADAPT_MOST;
-}
-
-/* A running mean that one disturbed measurement cannot throw far. */
-static double blend(double old, double x, double least)
-{
-    if (old < 0) return x > least ? x : least;
-    const double cap = 2 * old + 0.5;
-    if (x > cap) x = cap;
-    old += 0.25 * (x - old);
-    return old > least ? old : least;
 }
 
 /* ---- decisions ------------------------------------------------------------------------------- */
@@ -154,20 +186,20 @@ uint32_t ht_adapt_lookup(const ht_adapt *a, uint32_t match, uint32_t most)
 
 bool ht_adapt_model(const ht_adapt *a, uint32_t behind)
 {
-    return is_on(a, HT_ADAPT_MODEL) && allowance(a, HT_ADAPT_MODEL) > behind * a->sync_cost &&
+    return is_on(a, HT_ADAPT_MODEL) && allowance(a, HT_ADAPT_MODEL) > behind * sync_cost(a) &&
            ht_adapt_more(a, 0, 1);
 }
 
 bool ht_adapt_more(const ht_adapt *a, uint32_t have, double chain)
 {
     if (!ht_adapt_may(a, have)) return false;
-    const double cost = extra(a, have + 1) - extra(a, have) + a->draft_cost;
+    const double cost = extra(a, have + 1) - extra(a, have) + draft_cost(a);
     return chain * ht_adapt_chance(a, HT_ADAPT_ANY) > margin * cost;
 }
 
 bool ht_adapt_invest(const ht_adapt *a, uint32_t view, uint32_t left)
 {
-    return view * a->sync_cost <= invest * left;
+    return view * sync_cost(a) <= invest * left;
 }
 
 bool ht_adapt_may(const ht_adapt *a, uint32_t have)
@@ -182,18 +214,45 @@ bool ht_adapt_keep(const ht_adapt *a, uint32_t have, double chain)
 
 /* ---- what a round taught --------------------------------------------------------------------- */
 
-static void judge(ht_adapt *a, ht_adapt_source *s, double saved)
+static void pause(ht_adapt *a, enum ht_adapt_from from)
 {
+    ht_adapt_source *s = &a->source[from];
+    s->n = s->at = 0;
+    s->off_until = a->tokens + s->pause;
+    if (s->pause < PAUSE_LAST) s->pause *= 2;
+    /* A model that is off learns nothing meanwhile: it starts again from the first chances. */
+    if (from != HT_ADAPT_MODEL) return;
+    for (int c = HT_ADAPT_MATCHES; c < HT_ADAPT_CLASSES; c++) a->tested[c] = a->right[c] = 0;
+}
+
+static void judge(ht_adapt *a, enum ht_adapt_from from, double saved)
+{
+    ht_adapt_source *s = &a->source[from];
     s->saved[s->at] = saved;
     s->at = (s->at + 1) % HT_ADAPT_WINDOW;
     if (s->n < HT_ADAPT_WINDOW) s->n++;
     double sum = 0;
     for (uint32_t i = 0; i < s->n; i++) sum += s->saved[i];
     if (s->n == HT_ADAPT_WINDOW && sum > 0) s->pause = PAUSE_FIRST;
-    if (sum >= 0 || (s->n < HT_ADAPT_WINDOW && sum > -window_loss)) return;
-    s->n = s->at = 0;
-    s->off_until = a->tokens + s->pause;
-    if (s->pause < PAUSE_LAST) s->pause *= 2;
+    if (sum < 0 && (s->n == HT_ADAPT_WINDOW || sum <= -window_loss)) pause(a, from);
+    else if (from == HT_ADAPT_MODEL && !ht_adapt_more(a, 0, 1)) pause(a, from);
+}
+
+/* Plain steps that a round is expected to take, by the medians. */
+static double expected(const ht_adapt *a, const ht_adapt_round *r)
+{
+    const double model = r->from == HT_ADAPT_MODEL ? r->drafted * draft_cost(a) : 0;
+    const double sync = r->first ? 0 : r->sync_tokens * sync_cost(a);
+    return 1 + extra(a, r->drafted) + model + sync;
+}
+
+static void learn_costs(ht_adapt *a, const ht_adapt_round *r, double step)
+{
+    if (r->drafted && r->drafted <= HT_ADAPT_MOST)
+        measured(&a->extra[r->drafted], (double)r->verify_ns / step - 1, row_least * r->drafted);
+    if (r->from == HT_ADAPT_MODEL && r->drafted)
+        measured(&a->draft, (double)r->draft_ns / step / r->drafted, 0);
+    if (r->sync_tokens > 1) measured(&a->sync, (double)r->sync_ns / step / r->sync_tokens, 0);
 }
 
 int64_t ht_adapt_round_done(ht_adapt *a, const ht_adapt_round *r)
@@ -204,21 +263,16 @@ int64_t ht_adapt_round_done(ht_adapt *a, const ht_adapt_round *r)
     a->since_plain++;
     if (!unit) return 0;
     const double step = (double)unit;
-    const double saved = r->tokens - (double)all / step;
-    if (r->drafted && r->drafted <= HT_ADAPT_MOST)
-        a->extra[r->drafted] =
-            blend(a->extra[r->drafted], (double)r->verify_ns / step - 1, row_least * r->drafted);
-    if (r->from == HT_ADAPT_MODEL && r->drafted)
-        a->draft_cost = blend(a->draft_cost, (double)r->draft_ns / step / r->drafted, 0);
-    if (r->sync_tokens > 1)
-        a->sync_cost = blend(a->sync_cost, (double)r->sync_ns / step / r->sync_tokens, 0);
-    const double judged = saved + (r->first ? (double)r->sync_ns / step : 0);
+    /* The first view was judged before it was paid for. */
+    const double took = (double)(r->first ? all - r->sync_ns : all) / step;
+    const bool known = r->drafted <= HT_ADAPT_MOST && a->extra[r->drafted].n;
+    a->slow = known && took > far * expected(a, r) ? a->slow + 1 : 0;
+    learn_costs(a, r, step);
+    if (a->slow >= SLOW_ROUNDS) a->n_plain = a->plain_at = 0;
+    /* A lookup costs nothing to leave out and soon shows what it would have won: it pays in full. */
+    const bool model = r->from == HT_ADAPT_MODEL;
+    const double judged = r->tokens - (model ? fmin(took, expected(a, r)) : took);
     a->ledger += judged;
-    ht_adapt_source *s = &a->source[r->from];
-    const uint64_t before = s->off_until;
-    judge(a, s, judged);
-    /* A model that is off learns nothing meanwhile: it starts again from the first chances. */
-    if (s->off_until != before && r->from == HT_ADAPT_MODEL)
-        for (int c = HT_ADAPT_MATCHES; c < HT_ADAPT_CLASSES; c++) a->tested[c] = a->right[c] = 0;
+    judge(a, r->from, judged);
     return (int64_t)(r->tokens * unit) - (int64_t)all;
 }

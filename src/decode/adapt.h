@@ -5,9 +5,13 @@
  *                             - the measured time that k extra rows take - the time to draft them
  *
  * Chances are counted by class: for lookup by the length of the match, for a draft model by how
- * sure it was. A source whose last rounds took longer than plain decoding would have is switched
- * off and tried again later, each time after a longer pause. All losses together stay within one
- * step (with a draft model three), a hundredth of the tokens made, and one round. */
+ * sure it was. Times are medians of the last few: a round that the machine disturbed says nothing
+ * about guessing, and is charged what such rounds take. Two rounds in a row that are far slower
+ * than expected may mean a slower machine: plain steps are measured again before more is judged.
+ * A source whose last rounds took longer than plain decoding would have, or whose next guess would
+ * cost more than it brings, is switched off and tried again later, each time after a longer pause.
+ * All losses together, in these times, stay within one step (with a draft model five), a
+ * hundredth of the tokens made, and one round. */
 #ifndef HT_DECODE_ADAPT_H
 #define HT_DECODE_ADAPT_H
 #include "core/err.h"
@@ -15,12 +19,18 @@
 
 enum { HT_ADAPT_MOST = 15,           /* drafted tokens of a round at most                         */
        HT_ADAPT_WINDOW = 16,         /* rounds over which a source is judged                      */
-       HT_ADAPT_PLAIN = 9 };         /* plain steps whose median is the unit                      */
+       HT_ADAPT_PLAIN = 9,           /* plain steps whose median is the unit                      */
+       HT_ADAPT_COSTS = 5 };         /* measurements whose median is a cost                       */
 enum ht_adapt_from { HT_ADAPT_LOOKUP, HT_ADAPT_MODEL, HT_ADAPT_SOURCES };
 enum { HT_ADAPT_MATCHES = 5,         /* classes of lookup: match of 2, 3, 4-7, 8-15, 16           */
        HT_ADAPT_BINS = 8,            /* classes of a model: eighths of its own probability        */
        HT_ADAPT_ANY = HT_ADAPT_MATCHES + HT_ADAPT_BINS,   /* a model's tokens together            */
        HT_ADAPT_CLASSES };
+
+typedef struct {                     /* a cost in plain steps, as last measured                   */
+    double v[HT_ADAPT_COSTS];
+    uint32_t n, at;
+} ht_adapt_cost;
 
 typedef struct {
     double saved[HT_ADAPT_WINDOW];   /* plain steps saved (lost: negative) by the last rounds     */
@@ -32,8 +42,9 @@ typedef struct {
 typedef struct {                     /* by ht_adapt_init; one per sequence                        */
     uint64_t plain[HT_ADAPT_PLAIN];  /* ns of the last plain steps                                */
     uint32_t n_plain, plain_at, since_plain;
-    double extra[HT_ADAPT_MOST + 1]; /* time of k extra rows; < 0: never measured                 */
-    double draft_cost, sync_cost;    /* of one drafted token; of one the model catches up on      */
+    uint32_t slow;                   /* rounds in a row far slower than expected                  */
+    ht_adapt_cost extra[HT_ADAPT_MOST + 1]; /* time of k extra rows                               */
+    ht_adapt_cost draft, sync;       /* of one drafted token; of one the model catches up on      */
     double tested[HT_ADAPT_CLASSES], right[HT_ADAPT_CLASSES];
     ht_adapt_source source[HT_ADAPT_SOURCES];
     uint64_t tokens;                 /* made so far                                               */
