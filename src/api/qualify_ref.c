@@ -31,10 +31,12 @@ typedef struct {
  * round the cache alike and differ in the order of f32 sums only: a sum over K = 4096 moves by
  * about sqrt(K) * 2^-24 = 4e-6, some 30 layers and the head by 1e-4. An F16 cache can turn such a
  * difference into one rounding step (2^-11) of single keys; 8-bit activations into one level
- * (1/127) of single inputs. A wrong feature moves logits by tenths of the spread. */
+ * (1/127) of single inputs, and the levels of what is computed from them: 2.7 % of the spread were
+ * seen on SmolLM2-135M, whose activations have large outliers. A wrong feature moves logits by
+ * tenths of the spread. */
 static double share_of(const ht_engine *e)
 {
-    if (e->act != HT_ACT_F32) return 2e-2;
+    if (e->act != HT_ACT_F32) return 5e-2;
     return e->kv.base[0] == HT_KV_F32 && e->kv.base[1] == HT_KV_F32 ? 2e-4 : 1e-3;
 }
 

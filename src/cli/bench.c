@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_ROWS = 256, WARM_TOKENS = 16 };
+enum { MAX_ROWS = 256, WARM_TOKENS = 16, CHECK_CTX = 32 }; /* the check takes 20 positions */
 #define MEMORY_BYTES                                                                               \
     ((uint64_t)1 << 30) /* a buffer no cache holds                                  */
 
@@ -87,6 +87,7 @@ static int add_row(work *w, bool decode, int64_t n, int64_t depth, ht_err *e)
     uint32_t need =
         r->depth + r->n + 2; /* tg: one token before the first step, one after the last  */
     need = cli__ctx_for(w->c, need, decode ? r->depth + 1 : r->n);
+    if (need < CHECK_CTX) need = CHECK_CTX;
     if (need > w->ctx) w->ctx = need;
     return 0;
 }

@@ -184,6 +184,8 @@ def bench():
     check(any(x['impossible'] for x in d['rows']) == (r.returncode == 1), 'a share above 100 % is an error')
     check(d['machine']['readBytesPerS'] > 0 and d['machine']['fmaFlopsPerS'] > 0, 'the machine was measured')
     check(d['reference']['ok'] is True, 'the engine was checked before it was timed')
+    d = doc('bench', '-p', '1', '-n', '0', '-r', 1, '--json', timeout=600)
+    check(d and d['reference']['ok'], 'a context that is shorter than the check needs is made long enough', d)
 
 
 def inject():
