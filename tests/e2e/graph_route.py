@@ -1,11 +1,14 @@
 """A route onto the compiled-graph engine, from outside: prefill on graph measured against cpu under a fixture
 policy, promoted, and taken by hetero run without any engine being named: the plan with its prices, what
-executed, no copies, tokens of the all-cpu run. The graph's settings are part of the route."""
+executed, no copies, tokens of the all-cpu run. The graph's settings are part of the route. Then the routed control
+against both single engines."""
+import json
 import os
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
-from e2e import TALE, check, doc, end, err, run, skip
+from e2e import BIN, ROOT, TALE, check, doc, end, err, run, skip
 from e2e import ENV as BASE
 from store import ENV, STORE, TOP, corpus, make_store, measured, promote
 
@@ -60,6 +63,28 @@ def routed():
     check(p.get('decision') == 'reference', 'a context that the measured bucket exceeds', p)
 
 
+def control():
+    """Three arms in turns (bench/graph_control.py): the routed one runs a prompt of the measured bucket on graph and a
+    longer one on cpu, with the tokens that both single engines give."""
+    out = os.path.join(TOP, 'control.json')
+    r = subprocess.run([sys.executable, os.path.join(ROOT, 'bench', 'graph_control.py'), '--hetero', BIN, '--model', TALE,
+                        '--store', STORE, '--rows', '12,32,33', '--slots', '2', '-o', out, '--ctx', '2048',
+                        '--cache', os.path.join(TOP, 'compiled')],
+                       env={**os.environ, **BASE, **ENV}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=600)
+    if not check(r.returncode == 0, 'routed control', err(r)[-300:]):
+        return
+    cells = json.load(open(out))['cells']
+    check([c['rows'] for c in cells] == [12, 32, 33], 'its lengths', cells)
+    for c in cells:
+        ran = {arm: x['ran'] for arm, x in c['arms'].items()}
+        want = ['graph (promoted OK)'] if c['rows'] <= 32 else ['cpu (reference BUCKET)']
+        check(ran['routed'] == want, '%d tokens: where the route sends them' % c['rows'], ran)
+        check(ran['cpu'] == ['cpu (forced USER)'] and ran['graph'] == ['graph (forced USER)'], 'the single engines', ran)
+        check(all(len(x['ttftNs']) == len(x['e2eNs']) == 2 for x in c['arms'].values()), 'all slots', c)
+        check(all(0 < c['ratio'][a]['least'] <= c['ratio'][a]['hl'] <= c['ratio'][a]['most'] for a in ('cpu', 'graph')),
+              'the ratios of both', c['ratio'])
+
+
 def absent():
     """The same store where the library is not: the reference, and the receipt says why."""
     d = doc('run', TALE, '-p', TEXT, '-n', '4', '--temp', '0', '--json', '--store', STORE,
@@ -72,6 +97,7 @@ def absent():
 engine = [e for e in (doc('doctor', '--json') or {'engines': []})['engines'] if e['name'] == 'graph']
 if engine and engine[0]['available']:
     routed()
+    control()
     absent()
 else:
     skip('graph_route', 'OpenVINO is not on this machine: make graph-runtime')
