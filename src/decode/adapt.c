@@ -18,8 +18,15 @@ static const double row_guess = 0.15, /* time of an extra row before any was mea
 /* Losses allowed at the start, in plain steps. A lookup is judged by guesses that cost nothing as
  * well; a model by its rounds alone, the first of which run on cold code and starting chances. */
 static const double loss_start[HT_ADAPT_SOURCES] = {[HT_ADAPT_LOOKUP] = 1, [HT_ADAPT_MODEL] = 5};
-enum { PAUSE_FIRST = 16, PAUSE_LAST = 1024, PLAIN_FIRST = 3, PLAIN_EVERY = 64, REACH_FIRST = 4,
-       SLOW_ROUNDS = 2, COSTS_FEW = 3 };
+enum {
+    PAUSE_FIRST = 16,
+    PAUSE_LAST = 1024,
+    PLAIN_FIRST = 3,
+    PLAIN_EVERY = 64,
+    REACH_FIRST = 4,
+    SLOW_ROUNDS = 2,
+    COSTS_FEW = 3
+};
 
 void ht_adapt_init(ht_adapt *a)
 {
@@ -269,7 +276,7 @@ int64_t ht_adapt_round_done(ht_adapt *a, const ht_adapt_round *r)
     a->slow = known && took > far * expected(a, r) ? a->slow + 1 : 0;
     learn_costs(a, r, step);
     if (a->slow >= SLOW_ROUNDS) a->n_plain = a->plain_at = 0;
-    /* A lookup costs nothing to leave out and soon shows what it would have won: it pays in full. */
+    /* A lookup shows what it would have won when it is left out, so it pays in full. */
     const bool model = r->from == HT_ADAPT_MODEL;
     const double judged = r->tokens - (model ? fmin(took, expected(a, r)) : took);
     a->ledger += judged;

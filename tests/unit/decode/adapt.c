@@ -223,18 +223,15 @@ T_CASE(adapt, disturbed_rounds_are_forgiven)
     }
 }
 
-/* A machine that becomes three times slower: rounds look bad beside the old plain steps, until plain
+/* A machine that becomes three times slower: rounds look bad beside old plain steps, until plain
  * steps are measured again. */
 T_CASE(adapt, a_slower_machine_is_measured_again)
 {
     ht_adapt a;
     ht_adapt_init(&a);
     for (int i = 0; i < 3; i++) ht_adapt_plain_done(&a, 1000);
-    const ht_adapt_round fast = {.from = HT_ADAPT_MODEL,
-                                 .drafted = 3,
-                                 .tokens = 3,
-                                 .verify_ns = 1150,
-                                 .draft_ns = 300};
+    const ht_adapt_round fast = {
+        .from = HT_ADAPT_MODEL, .drafted = 3, .tokens = 3, .verify_ns = 1150, .draft_ns = 300};
     ht_adapt_round slow = fast;
     slow.verify_ns *= 3;
     slow.draft_ns *= 3;
