@@ -140,6 +140,10 @@ def main():
             return table(json.load(f))
     if not (a.hetero and a.model and a.o and (a.store or a.fixture)):
         p.error('--hetero, --model, --store or --fixture, and -o are needed')
+    if a.slots < 1:
+        p.error('--slots %d: need at least 1; a multiple of 6 has every order of the arms equally often' % a.slots)
+    if not all(r.isdigit() and int(r) for r in a.rows.split(',')):
+        p.error('--rows %s: need numbers of tokens with commas between' % a.rows)
     with tempfile.TemporaryDirectory() as top:
         a.hetero, a.model = os.path.abspath(a.hetero), os.path.abspath(a.model)
         a.cache = os.path.abspath(a.cache or os.path.join(top, 'graphs'))

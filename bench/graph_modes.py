@@ -91,8 +91,9 @@ def table(doc):
 
 def main():
     p = argparse.ArgumentParser(usage=__doc__)
-    for word in ('hetero', 'model', 'records', 'calibrate', 'text', 'table'):
+    for word in ('hetero', 'model', 'records', 'calibrate', 'text'):
         p.add_argument('--' + word)
+    p.add_argument('--table', nargs='+')
     p.add_argument('-o')
     p.add_argument('-n', type=int, default=32)
     p.add_argument('--items', type=int, default=60)
@@ -100,8 +101,10 @@ def main():
     p.add_argument('--modes', default=','.join(MODES))
     a = p.parse_args()
     if a.table:
-        with open(a.table) as f:
-            return table(json.load(f))
+        for name in a.table:
+            with open(name) as f:
+                table(json.load(f))
+        return
     if not (a.hetero and a.model and a.records and a.calibrate and a.o):
         p.error('--hetero, --model, --records, --calibrate and -o are needed')
     doc = {'processor': processor(), 'entries': []}

@@ -18,6 +18,8 @@ typedef struct {
     int cls;
 } shadow;
 
+enum { F16_MOST = 7 }; /* guesses: with the token itself 8 rows (docs/cuda.md) */
+
 struct api__spec {
     ht_session *s;
     api__draft draft; /* d NULL: none */
@@ -122,6 +124,8 @@ static int begin(api__spec *x, const ht_speculation *w, uint32_t n_max, ht_err *
     x->most = w->draft_max ? w->draft_max : HT_ADAPT_MOST;
     if (x->most > s->e->ubatch - 1)
         x->most = s->e->ubatch - 1; /* one row more is the token itself */
+    /* Under act f16 wider plans go to tensor cores, whose bits are others than decode's. */
+    if (s->e->act == HT_ACT_F16 && x->most > F16_MOST) x->most = F16_MOST;
     x->least = w->draft_min;
     if (w->lookup) HT_TRY(ht_lookup_new(&x->lookup, n_max, err));
     if (w->draft) HT_TRY(take_draft(x, w, n_max, err));

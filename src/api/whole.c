@@ -1,6 +1,7 @@
 /* whole.c - see whole.h. */
 #include "api/whole.h"
 #include "core/map.h"
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,26 +45,58 @@ struct api__whole {
 
 /* ---- settings -------------------------------------------------------------------------------- */
 
+/* 0 or 1, nothing else. */
+static int flag(const char *key, const char *value, bool *on, ht_err *err)
+{
+    *on = !strcmp(value, "1");
+    if (*on || !strcmp(value, "0")) return 0;
+    return HT_FAIL(err, HT_EARG, "graph setting %s=%.40s: need 0 or 1", key, value);
+}
+
+/* A whole number without sign, from 1 to most. */
+static int number(const char *key, const char *value, uint64_t most, const char *unit,
+                  uint64_t *out, ht_err *err)
+{
+    char *end;
+    errno = 0;
+    const unsigned long long v = strtoull(value, &end, 10);
+    *out = v;
+    if (value[0] >= '0' && value[0] <= '9' && !*end && !errno && v >= 1 && v <= most) return 0;
+    return HT_FAIL(err, HT_EARG, "graph setting %s=%.40s: need 1 to %llu %s", key, value,
+                   (unsigned long long)most, unit);
+}
+
+/* Whether the key at `at` stands in the settings before it. A key that came twice would have to
+ * mean the same to all who read it. */
+static bool was_given(const char *settings, const char *at, size_t n)
+{
+    for (const char *p = settings; p < at; p += strcspn(p, ","), p += *p == ',')
+        if (!strncmp(p, at, n) && p[n] == '=') return true;
+    return false;
+}
+
 static int set(struct api__whole *w, const char *key, const char *value, ht_err *err)
 {
     static const char *const pass[] = {"device", "cache",    "weights",
                                        "ints",   "openvino", "approximate"};
     size_t n = strlen(w->opts);
-    if (!strcmp(key, "strict")) return w->strict = strcmp(value, "0") != 0, 0;
-    if (!strcmp(key, "cold")) return w->cold = strcmp(value, "0") != 0, 0;
+    uint64_t v = 0;
+    if (!strcmp(key, "strict")) return flag(key, value, &w->strict, err);
+    if (!strcmp(key, "cold")) return flag(key, value, &w->cold, err);
     if (!strcmp(key, "cancel")) {
-        w->cancel = (uint32_t)strtoul(value, NULL, 10);
-        if (w->cancel >= 1 && w->cancel <= 60000) return 0;
-        return HT_FAIL(err, HT_EARG, "graph setting cancel=%.40s: need 1 to 60000 milliseconds",
-                       value);
+        HT_TRY(number(key, value, 60000, "milliseconds", &v, err));
+        return w->cancel = (uint32_t)v, 0;
     }
-    if (!strcmp(key, "memory")) return w->memory = (uint64_t)strtoull(value, NULL, 10) << 20, 0;
+    if (!strcmp(key, "memory")) {
+        HT_TRY(number(key, value, (uint64_t)1 << 24, "MiB", &v, err));
+        return w->memory = v << 20, 0;
+    }
     for (uint8_t i = HT_ACT_F32; !strcmp(key, "act") && i <= HT_ACT_INT8; i++)
         if (!strcmp(value, api__act_name(i))) return w->act = i, 0;
     if (!strcmp(key, "calibrate") && strlen(value) < sizeof w->calibrate)
         return (void)snprintf(w->calibrate, sizeof w->calibrate, "%s", value), 0;
     if (!strcmp(key, "device")) (void)snprintf(w->device, sizeof w->device, "%s", value);
-    if (!strcmp(key, "approximate")) w->approximate = strcmp(value, "0") != 0;
+    if (!strcmp(key, "approximate")) HT_TRY(flag(key, value, &w->approximate, err));
     for (size_t i = 0; i < sizeof pass / sizeof *pass; i++) {
         if (strcmp(key, pass[i]) != 0) continue;
         const int k = snprintf(w->opts + n, sizeof w->opts - n, ",%s=%s", key, value);
@@ -95,12 +128,19 @@ static int read_settings(struct api__whole *w, const char *settings, ht_err *err
         if (n && !value)
             return HT_FAIL(err, HT_EARG, "graph setting \"%.60s\" is not KEY=VALUE", word);
         if (n) {
+            if (was_given(settings, p, (size_t)(value - word)))
+                return HT_FAIL(err, HT_EARG, "graph setting %.*s is given twice; give it once",
+                               (int)(value - word), word);
             *value++ = 0;
             HT_TRY(set(w, word, value, err));
         }
         p += n;
         p += *p == ',';
     }
+    if (w->cold && w->strict)
+        return HT_FAIL(err, HT_EARG,
+                       "cold=1 and strict=1 in --graph contradict each other: a cold start serves "
+                       "from the reference until the graph is compiled, strict allows no stand-in");
     if (rounds(w) && !w->approximate)
         return HT_FAIL(
             err, HT_EUNSUPPORTED,

@@ -26,7 +26,7 @@ static double *numbers(ht_arena *a, const ht_json *list, size_t *n)
     return v;
 }
 
-/* ---- hetero/bench/1 ------------------------------------------------------------------------- */
+/* ---- hetero/bench/2 ------------------------------------------------------------------------- */
 
 static bool is_ours(const char *system)
 {

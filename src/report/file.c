@@ -8,14 +8,15 @@ static int choose(ht_arena *a, const char *text, size_t n, const char *name, ht_
     ht_json *j;
     HT_TRY(ht_json_parse(a, text, n, 0, name, &j, e));
     const char *schema = report__str(j, "schema", NULL);
-    if (schema && strcmp(schema, "hetero/bench/1") == 0) return report__bench(a, j, name, html, e);
+    if (schema && (!strcmp(schema, "hetero/bench/1") || !strcmp(schema, "hetero/bench/2")))
+        return report__bench(a, j, name, html, e);
     if (schema && strcmp(schema, "hetero/sim/1") == 0) return report__sim(a, j, name, html, e);
     if (!schema && report__list(j, "rows") && ht_json_get(j, "machine"))
         return report__bench_rows(a, j, name, html, e);
     return HT_FAIL(
         e, HT_EFORMAT,
         "UNKNOWN_TYPE: %.80s has schema %.60s; a report is made from a bundle's folder, a "
-        "hetero/bench/1, the output of hetero bench --json, or a hetero/sim/1",
+        "hetero/bench/2, the output of hetero bench --json, or a hetero/sim/1",
         name, schema ? schema : "none");
 }
 

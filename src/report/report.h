@@ -17,7 +17,7 @@ HT_MUST_USE int ht_report_comparison(const char *dir, ht_buf *html, ht_err *);
 /* The same for a scheduler experiment (evid/sched.h). */
 HT_MUST_USE int ht_report_schedule(const char *dir, ht_buf *html, ht_err *);
 
-/* text: one JSON document; name: what the page calls it. Schema hetero/bench/1
+/* text: one JSON document; name: what the page calls it. Schema hetero/bench/2
  * (bench/record.py), the output of `hetero bench --json`, or hetero/sim/1, which gets a page
  * that cannot be taken for a measurement. HT_EFORMAT UNKNOWN_TYPE for anything else, and for a
  * simulation that claims to be evidence. */

@@ -395,8 +395,10 @@ void serve__job_end(serve__job *j)
     if (j->expired && j->finish == HT_FINISH_CANCEL && !atomic_load(&r->gone)) {
         serve__fail f;
         if (!j->n_out) {
-            (void)serve__bad(&f, 503, "deadline", NULL,
-                             "the time for the answer (--deadline) passed before its first token");
+            (void)serve__bad(
+                &f, 503, "deadline", NULL,
+                "the time for the answer (--deadline, or a server that ends) passed before its "
+                "first token");
             f.retry_s = 1;
             serve__req_fail(r, &f);
         }

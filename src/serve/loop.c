@@ -353,6 +353,7 @@ static bool drained(serve__server *s)
         for (uint32_t i = 0; i < s->n_slots; i++)
             if (s->slot[i].job) {
                 s->slot[i].job->req->deadline_ns = 1;
+                s->slot[i].job->expired = true; /* the answer says that it was cut */
                 if (s->slot[i].session) ht_cancel(s->slot[i].session);
             }
     }

@@ -80,6 +80,14 @@ def settings():
     check('approximate=1' in r, 'bf16 must be declared', r)
     r = refusal('run', TALE, '-p', 'x', '-n', '1', *GRAPH, '--graph', 'act=q8')
     check('act q8' in r and 'weights of this type' in r, 'q8 without integer weights', r)
+    for more, word in (('device=AUTO,approximate=1,device=CPU', 'device is given twice'),
+                       ('approximate=1,device=AUTO,approximate=0', 'approximate is given twice'),
+                       ('memory=abc', '1 to 16777216 MiB'), ('memory=-5', '1 to'), ('memory=1e3', '1 to'),
+                       ('memory=99999999999999999999', '1 to'), ('cancel=50abc', '1 to 60000 milliseconds'),
+                       ('strict=yes', 'need 0 or 1'), ('cold=2', 'need 0 or 1'), ('approximate=yes', 'need 0 or 1'),
+                       ('cold=1,strict=1', 'contradict')):
+        r = refusal('run', TALE, '-p', 'x', '-n', '1', *GRAPH, '--graph', more)
+        check(word in r, more, r)
     r = refusal('run', TALE, '-p', 'x', '-n', '1', *GRAPH, '--graph', 'memory=1')
     check('smallest bucket' in r, 'a budget that nothing fits', r)
 

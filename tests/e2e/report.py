@@ -176,7 +176,7 @@ def of_files(t):
     record = os.path.join(t, 'record.json')
     cell = {'type': 'q8_0', 'cell': 'pp512', 'samples': {'hetero q8': [310.5, 300.25, 304], 'llama.cpp': [200, 201.5, 199]},
             'facts': {}, 'failed': {'ik_llama.cpp -rtr 1': EVIL}}
-    open(record, 'w').write(json.dumps({'schema': 'hetero/bench/1', 'utc': '2026-11-29T12:00:00Z', 'threads': 2,
+    open(record, 'w').write(json.dumps({'schema': 'hetero/bench/2', 'utc': '2026-11-29T12:00:00Z', 'threads': 2,
                                         'machine': {'model': 'CPU ' + EVIL, 'cpus': 2, 'kernel': '6.1', 'isa': ['avx2']},
                                         'loadBefore': [0.5, 1, 2], 'cells': [cell]}))
     p = report(record, t)

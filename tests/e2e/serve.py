@@ -843,6 +843,9 @@ def life_cycle():
     t0 = time.monotonic()
     s.p.send_signal(signal.SIGTERM)
     check(s.p.wait(20) == 0 and time.monotonic() - t0 < 10, 'a second signal ends it')
+    last = c.getresponse().read().decode()
+    check('"finish_reason":"length"' in last and '"finish_reason":"stop"' not in last and '[DONE]' in last,
+          'the answer says that it was cut', last[-600:])
     with tmp() as d:
         path = os.path.join(d, 'n')
         k = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
