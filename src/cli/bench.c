@@ -483,6 +483,20 @@ static int out_table(work *w, ht_err *e)
     return rc;
 }
 
+/* Stages are too short to fail a row for: the machine's rates were taken before and after them. */
+static void warn_stages(const work *w)
+{
+    for (size_t i = 0; i < w->n_rows; i++) {
+        const row *r = &w->rows[i];
+        for (size_t k = 0; k < r->n_stages; k++)
+            if (r->stage[k].ns >= stages_ns(r) / 1000 && stage_share(w, r, &r->stage[k]) > 100)
+                cli__say(w->c, CLI_WARN,
+                         "%s, stage %s: above 100 %% of its limit; the machine's rates changed "
+                         "meanwhile, so do not publish this stage's share",
+                         r->test, r->stage[k].name);
+    }
+}
+
 static int report(work *w, const char *info, ht_err *e)
 {
     int status = 0;
@@ -495,6 +509,7 @@ static int report(work *w, const char *info, ht_err *e)
                  w->rows[i].test);
         status = CLI_FAILED;
     }
+    warn_stages(w);
     return status;
 }
 
@@ -509,7 +524,8 @@ static int open_engine(work *w, char **info, ht_err *e)
     HT_TRY(cli__engine_open(c, w->ctx, &w->engine, e));
     if (ht_engine_ctx(w->engine) < w->ctx)
         return HT_FAIL(e, HT_EFULL,
-                       "the rows need %u positions and the context has %u: set -c or shorten them",
+                       "the rows, and the check before them, need %u positions and the context has "
+                       "%u: set -c or shorten them",
                        w->ctx, ht_engine_ctx(w->engine));
     HT_TRY(ht_engine_info(w->engine, info, e));
     HT_TRY(ht_json_parse(w->arena, *info, strlen(*info), 0, "engine description", &doc, e));

@@ -289,7 +289,7 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "settings of the graph engine: cache=FOLDER of compiled graphs, memory=MiB for them, "
         "cancel=MS that a cancel may take on a route (50), cold=1 "
         "(serve from the reference until compiled), strict=1 (no stand-in), device=NAME, act=KIND, "
-        "approximate=1, calibrate=TEXT for act=int8"),
+        "approximate=1, calibrate=FILE for act=int8"),
     [HT_OPT_DECODE_ENGINE] = STR(ENGINE, 1, C_ENGINE, "--decode-engine", "NAME", NULL,
         "force the decode onto this engine"),
     [HT_OPT_ACT] = ENUM(ENGINE, 1, C_ENGINE, "--act", "KIND", "f32", "f32|q8|f16",

@@ -1,0 +1,28 @@
+"""The bundles that the repository itself shows: both verifiers still accept each, and say the same. A change of
+policy, gates or wording that a committed bundle does not survive is found here, not by a reader of its README."""
+import glob
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
+from e2e import ROOT, check, end, err, run
+
+TOOL = os.path.join(ROOT, 'tools', 'verify_bundle.py')
+
+trusted = sorted(glob.glob(os.path.join(ROOT, 'evidence', '*', 'trust.json')))
+check(len(trusted) >= 3, 'external, graph and scheduler', trusted)
+for trust in trusted:
+    folder = os.path.dirname(trust)
+    bundles = [d for d in sorted(os.listdir(folder)) if len(d) == 64]
+    check(bundles, 'a bundle beside %s' % os.path.relpath(trust, ROOT))
+    for name in bundles:
+        path = os.path.join(folder, name)
+        r = run('verify', path, '--trust', trust, '--json')
+        mine = json.loads(r.stdout)
+        check(mine.get('ok') is True and mine['bundleId'] == name, 'hetero verify ' + name, err(r))
+        other = json.loads(run(TOOL, path, '--trust', trust, program=sys.executable).stdout)
+        check(other['ok'] is True and other['class'] == mine['class'], 'verify_bundle.py ' + name, other)
+        readme = open(os.path.join(folder, 'README.md')).read()
+        check(mine['class'] in readme, 'its README says what it is: ' + mine['class'])
+end()
