@@ -3,6 +3,7 @@
  * ends the program. */
 #ifndef HT_BENCH_GRAPH_WORLD_H
 #define HT_BENCH_GRAPH_WORLD_H
+#include "api/api.h"
 #include "backend/list.h"
 #include "kv/kv.h"
 #include "model/model.h"
@@ -36,21 +37,17 @@ static inline void world_open(world *w, const char *path, uint32_t ctx)
     must(ht_file_open(&w->file, path, NULL, &e), "file", &e);
     must(ht_model_open(&w->model, w->file, NULL, NULL, &e), "model", &e);
     const ht_spec *s = &w->model->spec;
-    uint8_t *cls = calloc(s->n_layers, 1);
-    for (uint32_t i = 0; i < s->n_layers; i++)
-        cls[i] = s->layer[i].window ? HT_KV_WINDOW : HT_KV_FULL;
-    ht_pool_params pp = {.n_layers = s->n_layers,
-                         .n_kv_heads = s->n_kv_heads,
-                         .head_dim = s->head_dim,
-                         .window = s->window,
-                         .layer_class = cls,
-                         .type_k = HT_KV_F16,
-                         .type_v = HT_KV_F16};
-    ht_pool_size(ctx, 1, s->window, ctx, pp.n_pages);
+    const api__kv kv = {.base = {HT_KV_F16, HT_KV_F16}};
+    ht_pool_params pp;
+    ht_arena *arena = NULL;
+    must(ht_arena_new(&arena, 0, &e), "memory", &e);
+    const uint8_t *cls = api__layer_class(s, arena);
+    must(cls ? 0 : HT_ENOMEM, "layers", &e);
+    api__pool_params(s, cls, &kv, ctx, 1, ctx, &pp);
     must(ht_pool_new(&w->pool, &pp, &e), "pool", &e);
     must(ht_seq_new(&w->seq, w->pool, ctx, &e), "sequence", &e);
     must(ht_seq_reserve(w->seq, ctx, &e), "pages", &e);
-    free(cls);
+    ht_arena_free(arena);
     w->n_tape = ht_tape(w->model, NULL, 0);
     w->tape = calloc(w->n_tape, sizeof *w->tape);
     (void)ht_tape(w->model, w->tape, w->n_tape);

@@ -537,6 +537,19 @@ T_CASE(int8, weights_by_row)
     close_model(&w);
 }
 
+/* tale-9m on a device of these calls, ids to calibrate on, and the bucket of 32 rows in 8 bits. */
+static ht_bucket open_int8(world *w, const ov_api *api, int32_t id[CALIBRATE])
+{
+    ht_err e = {0};
+    ht_bucket b = bucket(32);
+    open_model(w, tale);
+    some_ids(id);
+    b.act = HT_ACT_INT8;
+    T_OK(graph__open_api(&w->dev, api, "x", "threads=2", &e), e);
+    w->dev->model = w->model;
+    return b;
+}
+
 /* Ranges first; then all products of the layers run in 8 bits, with logits that are near those of
  * f32 and not the same. */
 T_CASE_SECONDS(int8, calibrated_and_run, 120)
@@ -545,13 +558,8 @@ T_CASE_SECONDS(int8, calibrated_and_run, 120)
     world w;
     const float *l;
     int32_t id[CALIBRATE];
-    ht_bucket b = bucket(32);
-    ov_api api = calls();
-    open_model(&w, tale);
-    some_ids(id);
-    b.act = HT_ACT_INT8;
-    T_OK(graph__open_api(&w.dev, &api, "x", "threads=2", &e), e);
-    w.dev->model = w.model;
+    const ov_api api = calls();
+    const ht_bucket b = open_int8(&w, &api, id);
     const size_t vocab = w.model->spec.vocab, layers = w.model->spec.n_layers;
     T_ERR(make_plan_of(&w, b, &e), HT_EARG, e, "before its ranges were measured");
     T_ERR(graph__calibrate(w.dev, id, 127, &e), HT_EARG, e, "at least 128 tokens");
@@ -598,15 +606,10 @@ T_CASE_SECONDS(int8, ran_in_f32, 60)
     world w;
     const float *l;
     int32_t id[CALIBRATE];
-    ht_bucket b = bucket(32);
     ov_api api = calls();
     api.profile = wide_profile;
     api.nodes_free = leak_nodes;
-    open_model(&w, tale);
-    some_ids(id);
-    b.act = HT_ACT_INT8;
-    T_OK(graph__open_api(&w.dev, &api, "x", "threads=2", &e), e);
-    w.dev->model = w.model;
+    const ht_bucket b = open_int8(&w, &api, id);
     T_OK(graph__calibrate(w.dev, id, CALIBRATE, &e), e);
     T_OK(make_plan_of(&w, b, &e), e);
     T_ERR(run(&w, 5, in_order, &l, &e), HT_EDEVICE, e, "though act int8 was declared");
