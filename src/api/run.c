@@ -109,11 +109,13 @@ static bool cancelled(const api__part *part, uint32_t n)
 
 /* Run and wait until it is done or a session is cancelled. A backend may report a cancel that was
  * meant for an earlier run of the same plan: the sessions' own flags decide, and the batch, which
- * writes the same values to the same places, is run again. */
+ * writes the same values to the same places, is run again. *ran (or NULL): a cancelled run had
+ * begun. */
 static int drive(const api__part *part, uint32_t n, const api__plan *p, const ht_batch *b,
-                 const float **logits, ht_err *err)
+                 const float **logits, bool *ran, ht_err *err)
 {
     int rc = 0;
+    if (ran) *ran = false;
     for (uint32_t i = 0; i < n; i++) atomic_store(&part[i].s->running, p);
     do {
         if (cancelled(part, n)) {
@@ -122,6 +124,7 @@ static int drive(const api__part *part, uint32_t n, const api__plan *p, const ht
             break;
         }
         rc = p->be->run(p->plan, b, err);
+        if (ran) *ran = !rc;
         if (!rc) rc = p->be->wait(p->plan, logits, err);
     } while (rc == HT_ECANCELLED && !cancelled(part, n));
     for (uint32_t i = 0; i < n; i++) atomic_store(&part[i].s->running, NULL);
@@ -208,7 +211,7 @@ static int run_reserved(ht_engine *e, const api__plan *p, const api__part *part,
     float *const mass = part[0].s->evict.mass;
     if (n == 1) fill_one(part, &b, &rope_long, &mass);
     else fill_many(e, part, n, &b);
-    HT_TRY(drive(part, n, p, &b, logits, err));
+    HT_TRY(drive(part, n, p, &b, logits, NULL, err));
     if (p->be->stats(p->plan, &st))
         return HT_FAIL(err, HT_EDEVICE, "engine %s gives no figures for its last run", p->be->name);
     int rc = 0;
@@ -259,11 +262,14 @@ static int chain_reserved(api__part *part, const api__plan *p, ht_batch *b, cons
     ht_run_stats st = {0};
     const uint32_t pos = ht_seq_len(s->seq);
     size_t n = 0;
-    HT_TRY(drive(part, 1, p, b, NULL, err));
+    bool ran;
+    const int end = drive(part, 1, p, b, NULL, &ran, err);
+    if (end && (end != HT_ECANCELLED || !ran)) return end;
     if (p->be->stats(p->plan, &st))
         return HT_FAIL(err, HT_EDEVICE, "engine %s gives no figures for its last run", p->be->name);
     if (!as_planned(part, p, &st)) return mismatch(part, p, &st, err);
     HT_TRY(p->be->tokens(p->plan, ids, &n, err));
+    if (end && n == 0) return end; /* with tokens the next step is the one that is cancelled */
     if (n == 0 || n > b->steps)
         return HT_FAIL(err, HT_EDEVICE, "engine %s made %zu tokens in a run of %u", p->be->name, n,
                        b->steps);

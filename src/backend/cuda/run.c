@@ -255,6 +255,23 @@ static int await(ht_plan *p, bool *cancelled, ht_err *e)
     return cuda__sync(dev, e);
 }
 
+/* What the run that has ended leaves: registers, tokens in a row, figures. After a cancel only the
+ * tokens that came before it, which are as good as any. */
+static int finish(ht_plan *p, bool cancelled, ht_err *e)
+{
+    float ms = 0;
+    if (!cancelled) HT_TRY(exchange(p, true, e));
+    count(p, p->batch);
+    for (uint32_t i = 1; p->sampled && i < p->steps && p->n_want < p->b.want; i++)
+        memmove(p->ids + (size_t)i * p->n_want, p->ids + (size_t)i * p->b.want,
+                p->n_want * sizeof *p->ids);
+    HT_TRY(cuda__check(p->dev, p->dev->api.event_ms(&ms, p->begin, p->done), "timing a step", NULL,
+                       e));
+    p->stats.device_ns = ms > 0 ? (uint64_t)((double)ms * 1e6) : 0;
+    p->stats.ns = ht_now_ns() - p->t0;
+    return 0;
+}
+
 int cuda__wait(ht_plan *p, const float **logits, ht_err *e)
 {
     bool cancelled;
@@ -264,25 +281,14 @@ int cuda__wait(ht_plan *p, const float **logits, ht_err *e)
     HT_TRY(cuda__enter(p->dev, e));
     HT_TRY(await(p, &cancelled, e));
     if (p->mega) HT_TRY(cuda__mega_check(p, e));
-    if (cancelled) {
-        p->n_want = 0;
-        return HT_FAIL(e, HT_ECANCELLED, "the step was cancelled");
-    }
-    HT_TRY(exchange(p, true, e));
-    count(p, p->batch);
-    for (uint32_t i = 1; p->sampled && i < p->steps && p->n_want < p->b.want; i++)
-        memmove(p->ids + (size_t)i * p->n_want, p->ids + (size_t)i * p->b.want,
-                p->n_want * sizeof *p->ids);
+    if (cancelled && !p->sampled) p->n_want = 0;
+    else HT_TRY(finish(p, cancelled, e));
+    if (cancelled) return HT_FAIL(e, HT_ECANCELLED, "the step was cancelled");
     if (logits) *logits = p->logits;
-    float ms = 0;
-    HT_TRY(cuda__check(p->dev, p->dev->api.event_ms(&ms, p->begin, p->done), "timing a step", NULL,
-                       e));
-    p->stats.device_ns = ms > 0 ? (uint64_t)((double)ms * 1e6) : 0;
-    p->stats.ns = ht_now_ns() - p->t0;
     return 0;
 }
 
-/* [steps done][n_want] ids of the last run. */
+/* [steps done][n_want] ids of the last run, also of one that was cancelled. */
 int cuda__tokens(ht_plan *p, const int32_t **ids, size_t *n, ht_err *e)
 {
     *ids = NULL;

@@ -441,6 +441,15 @@ T_CASE(cuda, a_run_of_several_tokens_ends_early)
     T_EQ_INT(ht_backend_cuda.cancel(p), 0);
     T_ERR(run_steps(p, &token, 0, &end, &e), HT_ECANCELLED, e, "cancelled");
     T_EQ_INT(seen.stops, 2);
+    /* The tokens that the card had picked by then are there. */
+    T_OK(ht_backend_cuda.tokens(p, &ids, &n, &e), e);
+    T_CHECK(n == 2 && ids[0] == 5 && ids[1] == 9, "%zu tokens", n);
+    seen.ids[0] = -1;
+    seen.busy = 1000;
+    T_EQ_INT(ht_backend_cuda.cancel(p), 0);
+    T_ERR(run_steps(p, &token, 0, &end, &e), HT_ECANCELLED, e, "cancelled");
+    T_OK(ht_backend_cuda.tokens(p, &ids, &n, &e), e);
+    T_EQ_INT(n, 0);
     T_ERR(run_steps(p, &token, 5, &end, &e), HT_EARG, e, "5 steps of a plan for 4");
     ht_backend_cuda.plan_free(p);
     dev->level1 = true;
