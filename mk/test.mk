@@ -36,7 +36,7 @@ $(foreach k,$(KINDS),$(eval $(call kind_rule,$k)))
 # A stand-in for the CUDA driver that computes on the host (tests/unit/backend_cuda/card.h): with it
 # the engine's tests run where there is no GPU, if the build has kernels.
 CARD := $(B)/test/card/libcuda.so.1
-CARD_OBJS := $(B)/obj/tests/unit/backend_cuda/card.o
+CARD_OBJS := $(B)/obj/tests/unit/backend_cuda/card.o $(B)/obj/tests/unit/backend_cuda/card_tensor.o
 $(CARD): $(CARD_OBJS) $(call link_of,quant)
 	@mkdir -p $(@D)
 	$(call say,LD)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
 from e2e import BIN, ENV as BASE, TALE, check, doc, end, err, run, skip
@@ -77,6 +78,29 @@ def levels():
         check(facts and all(f['level'] == 1 and f['tokensPerLaunch'] == 1 for f in facts), 'logits: ' + more[0], facts)
 
 
+def tensor():
+    """act f16: prompts of more than 8 rows on tensor cores, the same however they are cut; perplexity within 0.1 % of
+    ref; hetero bench."""
+    text = 'Once upon a time there was a little girl named Lily. She loved to play outside in the sunshine.'
+    args = ['run', TALE, '-p', text, '-n', '3', '--temp', '0', '-c', '128', '--json']
+    want = doc(*args)
+    for rows in ('512', '12'):
+        got = doc(*args, '--engine', 'cuda', '--act', 'f16', '--ubatch', rows, env=ENV)
+        prefill, decode = (p['segments'][0]['facts'] for p in got['receipt']['phases'])
+        check(got['ids'] == want['ids'], 'act f16: the tokens of cpu', got['ids'])
+        check(prefill['bitClass'] == 'cuda-f16/4x64.2' and 'rows' not in prefill['bitsEqualUnder'], 'class', prefill)
+        check(decode['bitClass'] == DIGITS['bits'], 'decode is act f32', decode)
+    with tempfile.NamedTemporaryFile('w', suffix='.txt') as f:
+        f.write(text)
+        f.flush()
+        ref, got = (doc('ppl', TALE, f.name, '--ctx', '20', '--json', *more, env=ENV) for more in
+                    (['--engine', 'ref'], ['--engine', 'cuda', '--act', 'f16']))
+    check(got['tokens'] == ref['tokens'] > 8, 'scored tokens', got)
+    check(0 < abs(got['ppl'] / ref['ppl'] - 1) < 1e-3, 'perplexity of ref within 0.1 %', (got['ppl'], ref['ppl']))
+    d = doc('bench', TALE, '--engine', 'cuda', '--act', 'f16', '-p', '20', '-n', '0', '-r', '1', '--json', env=ENV)
+    check([x['test'] for x in d['rows']] == ['pp20'] and d['rows'][0]['device']['nsPerToken'] > 0, 'bench', d['rows'])
+
+
 def served():
     """A stream of the server: the same text with log-probabilities (level 1) and without (level 2)."""
     with Server('--engine', 'cuda', '--parallel', 1, ctx=128, env=ENV) as s:
@@ -91,13 +115,15 @@ def served():
 
 
 def cancelled():
-    """SIGINT ends the text where it is, in the middle of a run too."""
+    """SIGINT ends the text where it is, in the middle of a run too: behind what the card has picked by then."""
+    whole = doc(*TEXT[:5], '200', '--temp', '0', '-c', '4096', '--json')['text']
     p = subprocess.Popen([BIN, *TEXT[:5], '3000', '--temp', '0', '-c', '4096', '--engine', 'cuda'], env={**BASE, **ENV},
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     first = p.stdout.read(1)
     p.send_signal(signal.SIGINT)
     out, log = p.communicate(timeout=120)
     check(p.returncode == 130 and first + out, 'SIGINT', (p.returncode, log[-200:]))
+    check(whole.startswith((first + out).decode().rstrip('\n')), 'the beginning of the text', first + out)
 
 
 def bench():
@@ -129,6 +155,7 @@ if 'no CUDA kernels' in err(probe):
 else:
     receipts()
     levels()
+    tensor()
     served()
     cancelled()
     bench()

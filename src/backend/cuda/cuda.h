@@ -17,8 +17,9 @@
 
 /* What a receipt calls the order of sums of dot.cuh and attn.cuh; it changes when they do. */
 #define CUDA_BIT_CLASS "cuda-f32/128x512"
-/* The same of tensor.cu: quarters of a residual product, keys of a block. */
-#define CUDA_TC_BIT_CLASS "cuda-f16/4x64"
+/* The same of tensor.cu: quarters of a residual product, keys of a block; .2: a block without a key
+ * of a row leaves the row as it is. */
+#define CUDA_TC_BIT_CLASS "cuda-f16/4x64.2"
 
 typedef struct {                         /* a matrix on the device; m.w 0: none                   */
     cuda_mat m;

@@ -576,7 +576,9 @@ __device__ inline void add_keys(row_sums<HD> &s, uint32_t q_at, uint32_t at,
         top = fmaxf(top, __shfl_xor_sync(0xffffffffU, top, 1));
         top = fmaxf(top, __shfl_xor_sync(0xffffffffU, top, 2));
         const float at0 = top == -INFINITY ? 0 : top * scale;
-        const float c = exp2_of(fmaf(s.m[h], scale, -at0));
+        /* 1 to the bit where no key of the block is the row's: what stands beside it says how many
+         * such blocks there are. */
+        const float c = s.m[h] == top ? 1 : exp2_of(fmaf(s.m[h], scale, -at0));
         s.m[h] = top;
         float l = s.l[h] * c;
 #pragma unroll

@@ -1,11 +1,9 @@
 /* card.c - see card.h. Every function bears the driver's own name for the linker, so the same file
  * is also a library that stands in for libcuda.so.1. */
-#include "card.h"
+#include "card_in.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define X(field, symbol, args) int card_##field args __asm__(symbol);
 CUDA_CALLS(X)
@@ -13,33 +11,11 @@ CUDA_CALLS(X)
 
 card_counts card = {.sms = 132};
 
-enum { START, PICK, PACK, FINISH, MUL, ATTN, MEGA };
-struct cuda_fn_ {
-    int kind, e; /* e: elements a lane */
-    size_t bytes;
-};
-typedef struct {
-    cuda_fn fn;
-    uint32_t grid[3];
-    union {
-        cuda_args step;
-        cuda_pack pack;
-    } a;
-} launched;
 struct cuda_graph_ {
-    launched *op;
+    card_launched *op;
     size_t n;
 };
 static struct cuda_graph_ *capturing;
-
-static void *at(cuda_ptr p)
-{
-    return (void *)(uintptr_t)p;
-}
-static uint32_t word_at(const cuda_feed *f, uint32_t i)
-{
-    return ((const uint32_t *)at(f->word))[i];
-}
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
@@ -49,38 +25,17 @@ static uint32_t u32(const uint8_t *p)
     memcpy(&v, p, sizeof v);
     return v;
 }
-static uint16_t u16(const uint8_t *p)
-{
-    uint16_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
 static float as_float(uint32_t bits)
 {
     float v;
     memcpy(&v, &bits, sizeof v);
     return v;
 }
-static float expo(float x)
-{
-    return exp2f(x * 1.44269504F);
-}
-static float norm_factor(float squares, uint32_t n, float eps)
-{
-    return (float)(1 / sqrt((double)(squares / (float)n + eps)));
-}
-/* v[0..n) meet pairwise, neighbours first; n is a power of two. */
-static float meet(float *v, uint32_t n)
-{
-    for (uint32_t w = 1; w < n; w *= 2)
-        for (uint32_t i = 0; i < n; i += 2 * w) v[i] += v[i + w];
-    return v[0];
-}
-static float gated(float g, float u, bool gelu)
+float card_gated(float g, float u, bool gelu)
 {
     const float k = 0.79788456F; /* sqrt(2/pi) */
     if (gelu) return 0.5F * g * (1 + tanhf(k * (g + 0.044715F * g * g * g))) * u;
-    return g * (1 / (1 + expo(-g))) * u;
+    return g * (1 / (1 + card_expo(-g))) * u;
 }
 
 /* ---- units of weights (kern.h) --------------------------------------------------------------- */
@@ -89,7 +44,7 @@ static uint32_t groups_of(uint32_t groups, uint32_t w)
 {
     return groups / CUDA_WARPS + (w < groups % CUDA_WARPS);
 }
-static uint8_t *unit_of(const cuda_mat *m, uint8_t *base, uint32_t row, uint32_t g)
+uint8_t *card_unit(const cuda_mat *m, uint8_t *base, uint32_t row, uint32_t g)
 {
     const uint32_t w = g % CUDA_WARPS, in = row % m->per_block, rest = m->groups % CUDA_WARPS;
     const uint32_t before = m->groups / CUDA_WARPS * w + (w < rest ? w : rest);
@@ -100,18 +55,22 @@ static uint8_t *unit_of(const cuda_mat *m, uint8_t *base, uint32_t row, uint32_t
 }
 
 /* Chunk j of row r of a unit: 8 levels. */
-static void levels(const cuda_mat *m, const uint8_t *u, uint32_t r, uint32_t j, float w[8])
+void card_levels(const cuda_mat *m, const uint8_t *u, uint32_t r, uint32_t j, float w[8])
 {
     const uint32_t n = m->unit_rows, i = r * 8 + j;
     for (uint32_t e = 0; e < 8; e++) {
         const uint32_t bit = 4 * (e / 2) + 16 * (e % 2);
         switch (m->type) {
         case CUDA_F32: w[e] = as_float(u32(u + (e < 4 ? 0 : n * 128) + i * 16 + e % 4 * 4)); break;
-        case CUDA_F16: w[e] = ht_f16_to_f32(u16(u + r * 128 + (j ^ (r & 7)) * 16 + 2 * e)); break;
-        case CUDA_BF16: w[e] = ht_bf16_to_f32(u16(u + r * 128 + (j ^ (r & 7)) * 16 + 2 * e)); break;
+        case CUDA_F16:
+            w[e] = ht_f16_to_f32(card_u16(u + r * 128 + (j ^ (r & 7)) * 16 + 2 * e));
+            break;
+        case CUDA_BF16:
+            w[e] = ht_bf16_to_f32(card_u16(u + r * 128 + (j ^ (r & 7)) * 16 + 2 * e));
+            break;
         case CUDA_Q8_0: w[e] = (float)(u[i * 8 + e] - 128); break;
         case CUDA_Q6_K: {
-            const uint32_t high = u16(u + n * 32 + i * 2), at_bit = 2 * (e / 2) + 8 * (e % 2);
+            const uint32_t high = card_u16(u + n * 32 + i * 2), at_bit = 2 * (e / 2) + 8 * (e % 2);
             w[e] = (float)(int)((u32(u + i * 4) >> bit & 15) | (high >> at_bit & 3) << 4) - 32;
             break;
         }
@@ -120,23 +79,23 @@ static void levels(const cuda_mat *m, const uint8_t *u, uint32_t r, uint32_t j, 
     }
 }
 /* weight = s[0] * level - s[1] */
-static void scale_of(const cuda_mat *m, const uint8_t *u, uint32_t r, uint32_t j, float s[2])
+void card_scale(const cuda_mat *m, const uint8_t *u, uint32_t r, uint32_t j, float s[2])
 {
     static const uint8_t level_bytes[CUDA_TYPES] = {0, 0, 0, 64, 32, 32, 32, 48};
     const uint8_t *p = u + m->unit_rows * level_bytes[m->type];
     s[0] = 1, s[1] = 0;
     switch (m->type) {
     case CUDA_Q8_0:
-    case CUDA_Q4_0: s[0] = ht_f16_to_f32(u16(p + r * 4 + j / 4 * 2)); break;
+    case CUDA_Q4_0: s[0] = ht_f16_to_f32(card_u16(p + r * 4 + j / 4 * 2)); break;
     case CUDA_Q4_1:
-        s[0] = ht_f16_to_f32(u16(p + r * 8 + j / 4 * 4));
-        s[1] = -ht_f16_to_f32(u16(p + r * 8 + j / 4 * 4 + 2));
+        s[0] = ht_f16_to_f32(card_u16(p + r * 8 + j / 4 * 4));
+        s[1] = -ht_f16_to_f32(card_u16(p + r * 8 + j / 4 * 4 + 2));
         break;
     case CUDA_Q4_K:
-        s[0] = ht_f16_to_f32(u16(p + r * 8 + 4)) * (float)p[r * 8 + j / 4 * 2];
-        s[1] = ht_f16_to_f32(u16(p + r * 8 + 6)) * (float)p[r * 8 + j / 4 * 2 + 1];
+        s[0] = ht_f16_to_f32(card_u16(p + r * 8 + 4)) * (float)p[r * 8 + j / 4 * 2];
+        s[1] = ht_f16_to_f32(card_u16(p + r * 8 + 6)) * (float)p[r * 8 + j / 4 * 2 + 1];
         break;
-    case CUDA_Q6_K: s[0] = ht_f16_to_f32(u16(p + r * 8 + 4)) * (float)(int8_t)p[r * 8 + j / 2];
+    case CUDA_Q6_K: s[0] = ht_f16_to_f32(card_u16(p + r * 8 + 4)) * (float)(int8_t)p[r * 8 + j / 2];
     default: break;
     }
 }
@@ -149,26 +108,26 @@ static float dot(const cuda_mat *m, uint32_t row, const float *x)
     for (uint32_t w = 0; w < CUDA_WARPS; w++) {
         float slot[8] = {0};
         for (uint32_t g = w; g < m->groups; g += CUDA_WARPS) {
-            const uint8_t *u = unit_of(m, at(m->w), row, g);
+            const uint8_t *u = card_unit(m, card_at(m->w), row, g);
             for (uint32_t j = 0; j < 8; j++) {
                 const uint32_t r = row % m->per_block % m->unit_rows;
                 const float *v = x + g * CUDA_GROUP + 8 * j;
                 float level[8], s[2], sum = m->type <= CUDA_BF16 ? slot[j] : 0, all = 0;
-                levels(m, u, r, j, level);
+                card_levels(m, u, r, j, level);
                 for (int e = 0; e < 8; e++) sum = fmaf(level[e], v[e], sum);
                 if (m->type <= CUDA_BF16) {
                     slot[j] = sum;
                     continue;
                 }
-                scale_of(m, u, r, j, s);
+                card_scale(m, u, r, j, s);
                 slot[j] = fmaf(s[0], sum, slot[j]);
                 for (int e = 0; has_min && e < 8; e++) all += v[e];
                 if (has_min) slot[j] = fmaf(-s[1], all, slot[j]);
             }
         }
-        warp[w] = meet(slot, 8);
+        warp[w] = card_meet(slot, 8);
     }
-    return meet(warp, CUDA_WARPS);
+    return card_meet(warp, CUDA_WARPS);
 }
 
 /* n numbers times gain (or NULL) into xs, zeros behind them; the factor of their norm. */
@@ -185,18 +144,18 @@ static float take_input(const float *x, uint32_t n, uint32_t groups, const float
                 lane[i / 2] = fmaf(v, v, lane[i / 2]);
                 xs[k] = v * (gain && k < n ? gain[k] : 1);
             }
-        warp[w] = meet(lane, 32);
+        warp[w] = card_meet(lane, 32);
     }
-    return gain ? norm_factor(meet(warp, CUDA_WARPS), n, eps) : 1;
+    return gain ? card_norm_factor(card_meet(warp, CUDA_WARPS), n, eps) : 1;
 }
 
 static float embedding(const cuda_mat *m, uint32_t row, uint32_t k)
 {
     float w[8], s[2];
-    const uint8_t *u = unit_of(m, at(m->w), row, k / CUDA_GROUP);
+    const uint8_t *u = card_unit(m, card_at(m->w), row, k / CUDA_GROUP);
     const uint32_t r = row % m->per_block % m->unit_rows, j = k % CUDA_GROUP / 8;
-    levels(m, u, r, j, w);
-    scale_of(m, u, r, j, s);
+    card_levels(m, u, r, j, w);
+    card_scale(m, u, r, j, s);
     return m->type <= CUDA_BF16 ? w[k % 8] : s[0] * w[k % 8] - s[1];
 }
 
@@ -242,15 +201,15 @@ static void pack_scale(const cuda_pack *a, const uint8_t *row, uint32_t g, uint3
 static void run_pack(const cuda_pack *a, uint32_t blocks)
 {
     const cuda_mat *m = &a->m;
-    memset(at(a->dst), 0, (size_t)blocks * m->groups * m->layers * m->unit_bytes);
+    memset(card_at(a->dst), 0, (size_t)blocks * m->groups * m->layers * m->unit_bytes);
     for (uint32_t row = 0; row < m->rows; row++)
         for (uint32_t g = 0; g < m->groups; g++) {
             uint32_t from = row, part = 0;
             if (a->turns) part = row % 2, from = row / 2;
             else
                 while (part < 2 && from >= a->src_rows[part]) from -= a->src_rows[part++];
-            const uint8_t *src = (uint8_t *)at(a->src[part]) + (uint64_t)from * a->stride;
-            uint8_t *u = unit_of(m, at(a->dst), row, g);
+            const uint8_t *src = (uint8_t *)card_at(a->src[part]) + (uint64_t)from * a->stride;
+            uint8_t *u = card_unit(m, card_at(a->dst), row, g);
             const uint32_t r = row % m->per_block % m->unit_rows;
             for (uint32_t j = 0; j < 8 && g * 64 + j * 8 < a->cols; j++)
                 pack_chunk(a, src, g, j, u, r);
@@ -263,7 +222,7 @@ static void run_pack(const cuda_pack *a, uint32_t blocks)
 
 static void turns_at(const cuda_rope *r, int k, uint32_t pos, bool lengthy, float *out)
 {
-    const float *freq = at(r->freq[k]), *far = at(r->freq_long[k]);
+    const float *freq = card_at(r->freq[k]), *far = card_at(r->freq_long[k]);
     for (uint32_t i = 0; i < r->half[k]; i++) {
         const double x = (double)pos * (double)(lengthy && far ? far[i] : freq[i]);
         out[2 * i] = (float)(cos(x) * (double)r->mscale[k]);
@@ -273,54 +232,48 @@ static void turns_at(const cuda_rope *r, int k, uint32_t pos, bool lengthy, floa
 static void run_start(const cuda_start *a, uint32_t rows)
 {
     const cuda_feed *f = &a->f;
-    if (a->host) memcpy(at(f->word), at(a->host), (size_t)f->n_words * 4);
-    for (uint32_t t = 0; t < rows && t < word_at(f, CUDA_N_ROWS); t++) {
-        const uint32_t seq = word_at(f, f->seq + t), pos = word_at(f, f->pos + t);
-        const uint32_t token = word_at(f, f->token + t), far = word_at(f, f->lengthy + seq);
-        float *table = (float *)at(a->rope.table) + (uint64_t)t * a->rope.row;
+    if (a->host) memcpy(card_at(f->word), card_at(a->host), (size_t)f->n_words * 4);
+    for (uint32_t t = 0; t < rows && t < card_word(f, CUDA_N_ROWS); t++) {
+        const uint32_t seq = card_word(f, f->seq + t), pos = card_word(f, f->pos + t);
+        const uint32_t token = card_word(f, f->token + t), far = card_word(f, f->lengthy + seq);
+        float *table = (float *)card_at(a->rope.table) + (uint64_t)t * a->rope.row;
         turns_at(&a->rope, 0, pos, far, table);
         turns_at(&a->rope, 1, pos, far, table + 2 * a->rope.half[0]);
         for (uint32_t k = 0; a->embed.w && k < a->dim; k++)
-            ((float *)at(a->x))[(uint64_t)t * a->dim + k] =
+            ((float *)card_at(a->x))[(uint64_t)t * a->dim + k] =
                 embedding(&a->embed, token, k) * a->scale;
     }
 }
 static void run_pick(const cuda_pick *a)
 {
-    for (uint32_t t = 0; t < word_at(&a->f, CUDA_N_WANT); t++) {
-        const uint64_t from = word_at(&a->f, a->f.want + t);
-        memcpy((float *)at(a->x_out) + (uint64_t)t * a->dim, (float *)at(a->x) + from * a->dim,
-               a->dim * sizeof(float));
-        memcpy((float *)at(a->q_out) + (uint64_t)t * a->nq, (float *)at(a->q) + from * a->nq,
-               a->nq * sizeof(float));
+    for (uint32_t t = 0; t < card_word(&a->f, CUDA_N_WANT); t++) {
+        const uint64_t from = card_word(&a->f, a->f.want + t);
+        memcpy((float *)card_at(a->x_out) + (uint64_t)t * a->dim,
+               (float *)card_at(a->x) + from * a->dim, a->dim * sizeof(float));
+        memcpy((float *)card_at(a->q_out) + (uint64_t)t * a->nq,
+               (float *)card_at(a->q) + from * a->nq, a->nq * sizeof(float));
     }
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-static uint32_t rows_of(const cuda_feed *f, uint32_t flags)
-{
-    if (*(uint32_t *)at(f->stop)) return 0;
-    return word_at(f, (flags & CUDA_MUL_WANT) ? CUDA_N_WANT : CUDA_N_ROWS);
-}
-
 static void post_norm(const cuda_mul *a, uint32_t t)
 {
-    const float *y = (float *)at(a->raw) + (uint64_t)t * a->y_row, *gain = at(a->post);
-    float *x = (float *)at(a->y) + (uint64_t)t * a->y_row, warp[CUDA_WARPS];
+    const float *y = (float *)card_at(a->raw) + (uint64_t)t * a->y_row, *gain = card_at(a->post);
+    float *x = (float *)card_at(a->y) + (uint64_t)t * a->y_row, warp[CUDA_WARPS];
     for (uint32_t w = 0; w < CUDA_WARPS; w++) {
         float lane[32] = {0};
         for (uint32_t i = 0; i < a->y_row; i++)
             if (i % CUDA_WIDE / 32 == w) lane[i % 32] = fmaf(y[i], y[i], lane[i % 32]);
-        warp[w] = meet(lane, 32);
+        warp[w] = card_meet(lane, 32);
     }
-    const float f = norm_factor(meet(warp, CUDA_WARPS), a->y_row, a->eps);
+    const float f = card_norm_factor(card_meet(warp, CUDA_WARPS), a->y_row, a->eps);
     for (uint32_t i = 0; i < a->y_row; i++) x[i] = x[i] + y[i] * f * gain[i];
 }
 
 static void put_sums(const cuda_mul *a, uint32_t t, const float *sum)
 {
-    float *y = (float *)at(a->y) + (uint64_t)t * a->y_row, best = -INFINITY;
+    float *y = (float *)card_at(a->y) + (uint64_t)t * a->y_row, best = -INFINITY;
     uint32_t best_id = 0;
     bool found = false;
     for (uint32_t r = 0; r < a->m.rows; r++) {
@@ -328,11 +281,11 @@ static void put_sums(const cuda_mul *a, uint32_t t, const float *sum)
         switch (a->epi) {
         case CUDA_EPI_STORE: y[a->m.row0 + r] = v; break;
         case CUDA_EPI_RESIDUAL:
-            if (a->post) ((float *)at(a->raw))[(uint64_t)t * a->y_row + r] = v;
+            if (a->post) ((float *)card_at(a->raw))[(uint64_t)t * a->y_row + r] = v;
             else y[r] += v;
             break;
         case CUDA_EPI_GATE:
-            if (r % 2 == 0) y[r / 2] = gated(v, sum[r + 1], (a->flags & CUDA_MUL_GELU) != 0);
+            if (r % 2 == 0) y[r / 2] = card_gated(v, sum[r + 1], (a->flags & CUDA_MUL_GELU) != 0);
             break;
         default:
             if (a->cap > 0) v = a->cap * tanhf(v / a->cap);
@@ -342,20 +295,20 @@ static void put_sums(const cuda_mul *a, uint32_t t, const float *sum)
     }
     if (a->epi == CUDA_EPI_RESIDUAL && a->post) post_norm(a, t);
     if (!(a->flags & CUDA_MUL_BEST)) return;
-    uint32_t *word = at(a->f.word), row = word[a->f.want + t];
+    uint32_t *word = card_at(a->f.word), row = word[a->f.want + t];
     word[a->f.token + row] = best_id;
     word[a->f.pos + row]++;
-    ((int32_t *)at(a->ids))[(uint64_t)a->step * a->rows_cap + t] = (int32_t)best_id;
+    ((int32_t *)card_at(a->ids))[(uint64_t)a->step * a->rows_cap + t] = (int32_t)best_id;
 }
 
 static void run_mul(const cuda_mul *a)
 {
     float *xs = malloc((size_t)a->m.groups * CUDA_GROUP * sizeof *xs);
     float *sum = malloc(a->m.rows * sizeof *sum);
-    for (uint32_t t = 0; t < rows_of(&a->f, a->flags); t++) {
-        const uint64_t from = (a->flags & CUDA_MUL_PICK) ? word_at(&a->f, a->f.want + t) : t;
-        const float f = take_input((float *)at(a->x) + from * a->cols, a->cols, a->m.groups,
-                                   at(a->gain), a->eps, xs);
+    for (uint32_t t = 0; t < card_rows(&a->f, a->flags); t++) {
+        const uint64_t from = (a->flags & CUDA_MUL_PICK) ? card_word(&a->f, a->f.want + t) : t;
+        const float f = take_input((float *)card_at(a->x) + from * a->cols, a->cols, a->m.groups,
+                                   card_at(a->gain), a->eps, xs);
         for (uint32_t r = 0; r < a->m.rows; r++) sum[r] = dot(&a->m, r, xs) * f;
         put_sums(a, t, sum);
     }
@@ -365,17 +318,19 @@ static void run_mul(const cuda_mul *a)
 
 /* ---- heads ----------------------------------------------------------------------------------- */
 
-/* Bias, norm, rotation and transform of a head, in place; e: elements a lane. turns: of its row. */
-static void finish_head(const cuda_heads *h, uint32_t half, const float *turns, int seg,
-                        uint32_t head, uint32_t e, float *v)
+void card_finish_head(const cuda_heads *h, uint32_t half, const float *turns, int seg,
+                      uint32_t head, uint32_t run, uint32_t lanes, float *v)
 {
     const uint32_t hd = h->head_dim;
-    const float *bias = at(h->bias[seg]), *gain = seg < 2 ? at(h->norm[seg]) : NULL;
+    const float *bias = card_at(h->bias[seg]), *gain = seg < 2 ? card_at(h->norm[seg]) : NULL;
     float lane[16] = {0}, w[CUDA_HEAD_MAX];
     for (uint32_t d = 0; bias && d < hd; d++) v[d] += bias[head * hd + d];
     if (gain) {
-        for (uint32_t d = 0; d < hd; d++) lane[d / e] = fmaf(v[d], v[d], lane[d / e]);
-        const float f = norm_factor(meet(lane, 16), hd, h->eps);
+        for (uint32_t d = 0; d < hd; d++) {
+            float *l = &lane[d / run % lanes];
+            *l = fmaf(v[d], v[d], *l);
+        }
+        const float f = card_norm_factor(card_meet(lane, lanes), hd, h->eps);
         for (uint32_t d = 0; d < hd; d++) v[d] *= f * gain[d];
     }
     memcpy(w, v, hd * sizeof *w);
@@ -394,13 +349,13 @@ static void finish_head(const cuda_heads *h, uint32_t half, const float *turns, 
     for (uint32_t d = 0; d < hd; d++) v[d] *= h->spin[seg];
 }
 
-static uint8_t *cache_at(const cuda_heads *h, int v, const uint32_t *pages, uint32_t kv_head,
-                         uint32_t pos)
+uint8_t *card_cached(const cuda_heads *h, int v, const uint32_t *pages, uint32_t kv_head,
+                     uint32_t pos)
 {
-    return (uint8_t *)at(h->plane[v]) + pages[pos / 32] * h->page_bytes[v] +
+    return (uint8_t *)card_at(h->plane[v]) + pages[pos / 32] * h->page_bytes[v] +
            (size_t)(kv_head * 32 + pos % 32) * h->head_dim * (h->kv_half ? 2 : 4);
 }
-static void put_cache(const cuda_heads *h, uint8_t *to, const float *v)
+void card_put_cached(const cuda_heads *h, uint8_t *to, const float *v)
 {
     for (uint32_t d = 0; d < h->head_dim; d++) {
         const uint16_t half = ht_f32_to_f16(v[d]);
@@ -411,44 +366,43 @@ static void put_cache(const cuda_heads *h, uint8_t *to, const float *v)
 static void get_cache(const cuda_heads *h, const uint8_t *from, float *v)
 {
     for (uint32_t d = 0; d < h->head_dim; d++)
-        v[d] = h->kv_half ? ht_f16_to_f32(u16(from + 2 * d)) : as_float(u32(from + 4 * d));
+        v[d] = h->kv_half ? ht_f16_to_f32(card_u16(from + 2 * d)) : as_float(u32(from + 4 * d));
 }
 
 /* All heads of a row from its products: queries to q, keys and values to their pages. */
 static void finish_row(const cuda_heads *h, const cuda_rope *r, const float *turns,
                        const uint32_t *pages, uint32_t pos, uint32_t e, const float *raw, float *q)
 {
-    const uint32_t half = h->rope_i < 2 ? r->half[h->rope_i] : 0, hd = h->head_dim;
-    if (h->rope_i == 1) turns += 2 * r->half[0];
+    const uint32_t half = card_half(h, r, &turns), hd = h->head_dim;
     for (uint32_t i = 0; i < h->n_heads + 2 * h->n_kv_heads; i++) {
         const int seg = i < h->n_heads ? 0 : i < h->n_heads + h->n_kv_heads ? 1 : 2;
         const uint32_t head = i - (seg ? h->n_heads : 0) - (seg == 2 ? h->n_kv_heads : 0);
         float v[CUDA_HEAD_MAX];
         memcpy(v, raw + (size_t)i * hd, hd * sizeof *v);
-        finish_head(h, half, turns, seg, head, e, v);
+        card_finish_head(h, half, turns, seg, head, e, 16, v);
         if (seg == 0) memcpy(q + (size_t)head * hd, v, hd * sizeof *v);
-        else put_cache(h, cache_at(h, seg - 1, pages, head, pos), v);
+        else card_put_cached(h, card_cached(h, seg - 1, pages, head, pos), v);
     }
 }
 
-static const uint32_t *pages_of(const cuda_feed *f, int cls, uint32_t seq)
+const uint32_t *card_pages(const cuda_feed *f, uint32_t cls, uint32_t seq)
 {
-    return (uint32_t *)at(f->word) + f->page[cls ? 1 : 0] + (size_t)seq * f->n_table;
+    return (uint32_t *)card_at(f->word) + f->page[cls ? 1 : 0] + (size_t)seq * f->n_table;
 }
 static uint32_t batch_row(const cuda_feed *f, uint32_t flags, uint32_t t)
 {
-    return (flags & CUDA_MUL_MAPPED) ? word_at(f, f->want + t) : t;
+    return (flags & CUDA_MUL_MAPPED) ? card_word(f, f->want + t) : t;
 }
 static void run_finish(const cuda_finish *a, uint32_t e)
 {
     const cuda_heads *h = &a->h;
     const uint32_t all = (h->n_heads + 2 * h->n_kv_heads) * h->head_dim;
-    for (uint32_t t = 0; t < rows_of(&a->f, a->flags); t++) {
-        const uint32_t b = batch_row(&a->f, a->flags, t), pos = word_at(&a->f, a->f.pos + b);
-        const uint32_t *pages = pages_of(&a->f, (int)h->kv_class, word_at(&a->f, a->f.seq + b));
-        finish_row(h, &a->rope, (float *)at(a->rope.table) + (uint64_t)b * a->rope.row, pages, pos,
-                   e, (float *)at(a->raw) + (uint64_t)t * all,
-                   (float *)at(a->q) + (uint64_t)t * h->n_heads * h->head_dim);
+    for (uint32_t t = 0; t < card_rows(&a->f, a->flags); t++) {
+        const uint32_t b = batch_row(&a->f, a->flags, t), pos = card_word(&a->f, a->f.pos + b);
+        const uint32_t *pages = card_pages(&a->f, h->kv_class, card_word(&a->f, a->f.seq + b));
+        finish_row(h, &a->rope, (float *)card_at(a->rope.table) + (uint64_t)b * a->rope.row, pages,
+                   pos, e, (float *)card_at(a->raw) + (uint64_t)t * all,
+                   (float *)card_at(a->q) + (uint64_t)t * h->n_heads * h->head_dim);
     }
 }
 
@@ -468,12 +422,12 @@ static void add_key(const span *a, sums *s, const float *q, uint32_t kv_head, ui
 {
     const uint32_t hd = a->h->head_dim;
     float k[CUDA_HEAD_MAX], v[CUDA_HEAD_MAX], lane[16] = {0};
-    get_cache(a->h, cache_at(a->h, 0, a->pages, kv_head, pos), k);
-    get_cache(a->h, cache_at(a->h, 1, a->pages, kv_head, pos), v);
+    get_cache(a->h, card_cached(a->h, 0, a->pages, kv_head, pos), k);
+    get_cache(a->h, card_cached(a->h, 1, a->pages, kv_head, pos), v);
     for (uint32_t d = 0; d < hd; d++) lane[d / a->e] = fmaf(q[d], k[d], lane[d / a->e]);
-    float x = meet(lane, 16) * a->scale;
+    float x = card_meet(lane, 16) * a->scale;
     if (a->cap > 0) x = a->cap * tanhf(x / a->cap);
-    const float top = fmaxf(s->m, x), c = expo(s->m - top), p = expo(x - top);
+    const float top = fmaxf(s->m, x), c = card_expo(s->m - top), p = card_expo(x - top);
     s->m = top;
     s->l = fmaf(s->l, c, p);
     for (uint32_t d = 0; d < hd; d++) s->o[d] = fmaf(p, v[d], s->o[d] * c);
@@ -494,8 +448,8 @@ static sums class_sum(const span *a, uint32_t cls, const float *q, uint32_t kv_h
     for (int i = 0; i < 32; i += 2) {
         sums *x = &stream[i], *y = x + 1;
         const float top = fmaxf(x->m, y->m);
-        const float c = x->m == -INFINITY ? 0 : expo(x->m - top);
-        const float d = y->m == -INFINITY ? 0 : expo(y->m - top);
+        const float c = x->m == -INFINITY ? 0 : card_expo(x->m - top);
+        const float d = y->m == -INFINITY ? 0 : card_expo(y->m - top);
         x->m = top;
         x->l = x->l * c + y->l * d;
         for (uint32_t k = 0; k < hd; k++) x->o[k] = x->o[k] * c + y->o[k] * d;
@@ -503,7 +457,7 @@ static sums class_sum(const span *a, uint32_t cls, const float *q, uint32_t kv_h
     sums s = {.m = -INFINITY};
     for (int i = 0; i < 32; i += 2) s.m = fmaxf(s.m, stream[i].m);
     for (int i = 0; i < 32 && s.m != -INFINITY; i += 2) {
-        const float c = expo(stream[i].m - s.m);
+        const float c = card_expo(stream[i].m - s.m);
         s.l = fmaf(stream[i].l, c, s.l);
         for (uint32_t k = 0; k < hd; k++) s.o[k] = fmaf(stream[i].o[k], c, s.o[k]);
     }
@@ -523,11 +477,11 @@ static void attend(const span *a, const float *q, uint32_t kv_head, bool lone, f
         f[c] = 1;
     }
     for (uint32_t c = 0; c < CUDA_CLASSES; c++)
-        if (f[c] > 0) f[c] = m == -INFINITY ? 0 : expo(s[c].m - m), l[c] = s[c].l * f[c];
-    const float all = meet(l, CUDA_CLASSES);
+        if (f[c] > 0) f[c] = m == -INFINITY ? 0 : card_expo(s[c].m - m), l[c] = s[c].l * f[c];
+    const float all = card_meet(l, CUDA_CLASSES);
     for (uint32_t d = 0; d < hd; d++) {
         for (uint32_t c = 0; c < CUDA_CLASSES; c++) o[c] = f[c] > 0 ? s[c].o[d] * f[c] : 0;
-        const float sum = lone && n == 1 ? s[p0 % CUDA_CLASSES].o[d] : meet(o, CUDA_CLASSES);
+        const float sum = lone && n == 1 ? s[p0 % CUDA_CLASSES].o[d] : card_meet(o, CUDA_CLASSES);
         out[d] = all > 0 ? sum / all : 0;
     }
 }
@@ -537,24 +491,24 @@ static void run_attn(const cuda_attn *a, uint32_t e)
     const cuda_heads *h = &a->h;
     const uint32_t hd = h->head_dim, group = h->n_heads / h->n_kv_heads;
     float *own = malloc((size_t)h->n_heads * hd * sizeof *own);
-    for (uint32_t t = 0; t < rows_of(&a->f, a->flags); t++) {
-        const uint32_t b = batch_row(&a->f, a->flags, t), to = word_at(&a->f, a->f.pos + b);
+    for (uint32_t t = 0; t < card_rows(&a->f, a->flags); t++) {
+        const uint32_t b = batch_row(&a->f, a->flags, t), to = card_word(&a->f, a->f.pos + b);
         const span s = {.h = h,
-                        .pages = pages_of(&a->f, (int)h->kv_class, word_at(&a->f, a->f.seq + b)),
+                        .pages = card_pages(&a->f, h->kv_class, card_word(&a->f, a->f.seq + b)),
                         .from = a->window && to + 1 > a->window ? to + 1 - a->window : 0,
                         .to = to,
                         .e = e,
                         .scale = a->scale,
                         .cap = a->cap};
-        const float *q = (float *)at(a->q) + (uint64_t)t * h->n_heads * hd;
+        const float *q = (float *)card_at(a->q) + (uint64_t)t * h->n_heads * hd;
         if (a->raw) {
-            finish_row(h, &a->rope, (float *)at(a->rope.table) + (uint64_t)b * a->rope.row, s.pages,
-                       to, e, at(a->q), own);
+            finish_row(h, &a->rope, (float *)card_at(a->rope.table) + (uint64_t)b * a->rope.row,
+                       s.pages, to, e, card_at(a->q), own);
             q = own;
         }
         for (uint32_t i = 0; i < h->n_heads; i++)
             attend(&s, q + (size_t)i * hd, i / group, a->part != 0,
-                   (float *)at(a->a) + ((uint64_t)t * h->n_heads + i) * hd);
+                   (float *)card_at(a->a) + ((uint64_t)t * h->n_heads + i) * hd);
     }
     free(own);
 }
@@ -584,7 +538,7 @@ static void phase(mega *k, int which, const float *in, uint32_t n, const float *
             else if (which == CUDA_PH_OUT || which == CUDA_PH_DOWN) k->x[r] += v;
             else if (which == CUDA_PH_HEAD && (v > best)) best = v, id = r;
             else if (which == CUDA_PH_UP && r % 2 == 0) gate = v;
-            else if (which == CUDA_PH_UP) k->hid[r / 2] = gated(gate, v, k->a->gelu);
+            else if (which == CUDA_PH_UP) k->hid[r / 2] = card_gated(gate, v, k->a->gelu);
         }
     }
     if (which == CUDA_PH_HEAD) k->token = id;
@@ -593,9 +547,9 @@ static void phase(mega *k, int which, const float *in, uint32_t n, const float *
 static void mega_token(mega *k)
 {
     const cuda_mega *a = k->a;
-    const cuda_mega_layer *l = at(a->layer);
-    const uint32_t *pages = (const uint32_t *)at(a->host) + a->f.page[0];
-    k->mat = at(a->mat);
+    const cuda_mega_layer *l = card_at(a->layer);
+    const uint32_t *pages = (const uint32_t *)card_at(a->host) + a->f.page[0];
+    k->mat = card_at(a->mat);
     for (uint32_t i = 0; i < a->dim; i++)
         k->x[i] = embedding(&a->embed, k->token, i) * a->embed_scale;
     turns_at(&a->rope, 0, k->pos, false, k->turn);
@@ -603,24 +557,24 @@ static void mega_token(mega *k)
         const cuda_heads *h = &l->h;
         const uint32_t hd = h->head_dim;
         const span s = {.h = h, .pages = pages, .to = k->pos, .e = 8, .scale = a->scale};
-        phase(k, CUDA_PH_QKV, k->x, a->dim, at(l->attn_norm));
+        phase(k, CUDA_PH_QKV, k->x, a->dim, card_at(l->attn_norm));
         finish_row(h, &a->rope, k->turn, pages, k->pos, 8, k->raw, k->q);
         for (uint32_t i = 0; i < h->n_heads; i++)
             attend(&s, k->q + (size_t)i * hd, i / (h->n_heads / h->n_kv_heads), true,
                    k->att + (size_t)i * hd);
         phase(k, CUDA_PH_OUT, k->att, h->n_heads * hd, NULL);
-        phase(k, CUDA_PH_UP, k->x, a->dim, at(l->ffn_norm));
+        phase(k, CUDA_PH_UP, k->x, a->dim, card_at(l->ffn_norm));
         phase(k, CUDA_PH_DOWN, k->hid, a->ffn, NULL);
     }
-    phase(k, CUDA_PH_HEAD, k->x, a->dim, at(a->final_norm));
-    for (int i = 0; i < CUDA_CLOCKS; i++) ((uint64_t *)at(a->clocks))[i] += CARD_CLOCK;
+    phase(k, CUDA_PH_HEAD, k->x, a->dim, card_at(a->final_norm));
+    for (int i = 0; i < CUDA_CLOCKS; i++) ((uint64_t *)card_at(a->clocks))[i] += CARD_CLOCK;
 }
 
 static void run_mega(const cuda_mega *a)
 {
-    const cuda_mega_layer *l = at(a->layer);
+    const cuda_mega_layer *l = card_at(a->layer);
     const uint32_t hd = l->h.head_dim, nq = l->h.n_heads * hd, nkv = l->h.n_kv_heads * hd;
-    const uint32_t most = a->ffn > nq ? a->ffn : nq, *host = at(a->host);
+    const uint32_t most = a->ffn > nq ? a->ffn : nq, *host = card_at(a->host);
     const size_t n_xs = (most > a->dim ? most : a->dim) + CUDA_GROUP;
     float *mem = calloc(a->dim + n_xs + 3 * (size_t)nq + 2 * (size_t)nkv + a->ffn, sizeof *mem);
     mega k = {.a = a, .x = mem};
@@ -629,24 +583,25 @@ static void run_mega(const cuda_mega *a)
     k.pos = host[a->f.pos], k.token = host[a->f.token];
     for (uint32_t i = 0; i < a->steps; i++, k.pos++) {
         mega_token(&k);
-        ((int32_t *)at(a->ids))[i] = (int32_t)k.token;
-        if (*(uint32_t *)at(a->f.stop)) break;
+        ((int32_t *)card_at(a->ids))[i] = (int32_t)k.token;
+        if (*(uint32_t *)card_at(a->f.stop)) break;
     }
     free(mem);
 }
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
-static void run_one(const launched *op)
+static void run_one(const card_launched *op)
 {
     switch (op->fn->kind) {
-    case START: run_start(&op->a.step.start, op->grid[0]); break;
-    case PICK: run_pick(&op->a.step.pick); break;
-    case PACK: run_pack(&op->a.pack, op->grid[0]); break;
-    case FINISH: run_finish(&op->a.step.finish, (uint32_t)op->fn->e); break;
-    case MUL: run_mul(&op->a.step.mul); break;
-    case ATTN: run_attn(&op->a.step.attn, (uint32_t)op->fn->e); break;
-    default: run_mega(&op->a.step.mega);
+    case CARD_START: run_start(&op->a.step.start, op->grid[0]); break;
+    case CARD_PICK: run_pick(&op->a.step.pick); break;
+    case CARD_PACK: run_pack(&op->a.pack, op->grid[0]); break;
+    case CARD_FINISH: run_finish(&op->a.step.finish, (uint32_t)op->fn->e); break;
+    case CARD_MUL: run_mul(&op->a.step.mul); break;
+    case CARD_ATTN: run_attn(&op->a.step.attn, (uint32_t)op->fn->e); break;
+    case CARD_MEGA: run_mega(&op->a.step.mega); break;
+    default: card_run_tensor(op);
     }
 }
 
@@ -658,13 +613,20 @@ int card_function(cuda_fn *out, cuda_module module, const char *name)
         const char *start;
         int kind;
         size_t bytes;
-    } of[] = {{"cuda_start_step", START, sizeof(cuda_start)},
-              {"cuda_pick_rows", PICK, sizeof(cuda_pick)},
-              {"cuda_pack_units", PACK, sizeof(cuda_pack)},
-              {"cuda_finish_", FINISH, sizeof(cuda_finish)},
-              {"cuda_mul_", MUL, sizeof(cuda_mul)},
-              {"cuda_attn_", ATTN, sizeof(cuda_attn)},
-              {"cuda_mega_", MEGA, sizeof(cuda_mega)}};
+    } of[] = {{"cuda_start_step", CARD_START, sizeof(cuda_start)},
+              {"cuda_pick_rows", CARD_PICK, sizeof(cuda_pick)},
+              {"cuda_pack_units", CARD_PACK, sizeof(cuda_pack)},
+              {"cuda_finish_", CARD_FINISH, sizeof(cuda_finish)},
+              {"cuda_mul_", CARD_MUL, sizeof(cuda_mul)},
+              {"cuda_attn_", CARD_ATTN, sizeof(cuda_attn)},
+              {"cuda_mega_", CARD_MEGA, sizeof(cuda_mega)},
+              {"cuda_tc_widen_units", CARD_TC_WIDEN, sizeof(cuda_tc_widen)},
+              {"cuda_tc_join_rows", CARD_TC_JOIN, sizeof(cuda_tc_join)},
+              {"cuda_tc_one_", CARD_TC_ONE, sizeof(cuda_tc)},
+              {"cuda_tc_all_", CARD_TC_ALL, sizeof(cuda_tc)},
+              {"cuda_tc_gate_", CARD_TC_GATE, sizeof(cuda_tc)},
+              {"cuda_tc_heads_", CARD_TC_HEADS, sizeof(cuda_tc)},
+              {"cuda_tc_attn_", CARD_TC_ATTN, sizeof(cuda_tc_attn)}};
     (void)module;
     for (int i = 0; i < 64; i++) {
         if (!strcmp(names[i], name)) return *out = &fn[i], CUDA_OK;
@@ -683,16 +645,17 @@ int card_function(cuda_fn *out, cuda_module module, const char *name)
 }
 int card_launch(const cuda_launch *l, cuda_fn fn, void **params, void **extra)
 {
-    launched op = {.fn = fn};
+    card_launched op = {.fn = fn};
     (void)extra;
     memcpy(op.grid, l->grid, sizeof op.grid);
+    op.threads = l->block[0];
     memcpy(&op.a, params[0], fn->bytes);
     card.launches++;
     if (!capturing) {
         run_one(&op);
         return CUDA_OK;
     }
-    launched *more = realloc(capturing->op, (capturing->n + 1) * sizeof *more);
+    card_launched *more = realloc(capturing->op, (capturing->n + 1) * sizeof *more);
     if (!more) return 2;
     capturing->op = more;
     more[capturing->n++] = op;
@@ -835,7 +798,7 @@ int card_alloc(cuda_ptr *p, size_t n)
 }
 int card_free_mem(cuda_ptr p)
 {
-    free(at(p));
+    free(card_at(p));
     return CUDA_OK;
 }
 int card_host_alloc(void **p, size_t n, unsigned flags)
@@ -858,27 +821,27 @@ int card_host_ptr(cuda_ptr *d, void *h, unsigned flags)
 int card_set32(cuda_ptr p, unsigned v, size_t n, cuda_stream s)
 {
     (void)s;
-    for (size_t i = 0; i < n; i++) ((uint32_t *)at(p))[i] = v;
+    for (size_t i = 0; i < n; i++) ((uint32_t *)card_at(p))[i] = v;
     return CUDA_OK;
 }
 int card_to_device(cuda_ptr d, const void *h, size_t n, cuda_stream s)
 {
     (void)s;
-    memcpy(at(d), h, n);
+    memcpy(card_at(d), h, n);
     card.moves++, card.to_device += n;
     return CUDA_OK;
 }
 int card_to_host(void *h, cuda_ptr d, size_t n, cuda_stream s)
 {
     (void)s;
-    memcpy(h, at(d), n);
+    memcpy(h, card_at(d), n);
     card.moves++, card.to_host += n;
     return CUDA_OK;
 }
 int card_within(cuda_ptr d, cuda_ptr from, size_t n, cuda_stream s)
 {
     (void)s;
-    memcpy(at(d), at(from), n);
+    memcpy(card_at(d), card_at(from), n);
     card.moves++;
     return CUDA_OK;
 }

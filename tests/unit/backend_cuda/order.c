@@ -5,112 +5,19 @@
  * sums of values under equal scores.
  *
  * With CUDA_RECORD=FILE, on a machine with a card: write what it computes there. */
-#include "card.h"
-#include "test.h"
+#include "world.h"
 
-enum { DIM = 96, HEADS = 4, KV = 2, HD = 128, NQ = HEADS * HD, FFN = 256, CTX = 1024 };
-enum { ROWS = 3, PAGES = CTX / HT_PAGE, PRODUCT = ROWS * DIM, ATTENTION = 2 * NQ };
+enum { DIM = 96, HEADS = 4, KV = 2, HD = 128, NQ = HEADS * HD, FFN = 256, CTX = WORLD_CTX };
+enum { ROWS = 3, PAGES = WORLD_PAGES, PRODUCT = ROWS * DIM, ATTENTION = 2 * NQ };
 enum { RESULTS = CUDA_TYPES * PRODUCT + ATTENTION };
-
-typedef struct {
-    ht_model m;
-    ht_layer layer;
-    ht_layer_spec ls;
-    float one[FFN];
-    ht_kv kv;
-    uint8_t cls, type[1][2], *plane[1][2];
-    uint64_t page_bytes[1][2];
-    void *block, *mem[8];
-    int n_mem;
-    uint64_t seed;
-} world;
 
 static const int type_of[CUDA_TYPES] = {HT_F32,  HT_F16,  HT_BF16, HT_Q8_0,
                                         HT_Q4_0, HT_Q4_1, HT_Q4_K, HT_Q6_K};
 
-int card_open(ht_dev **dev, const char *opts, ht_err *e)
-{
-    static const char image[1];
-    const void *images[CUDA_IMAGES] = {image, image, image, image, image};
-    cuda_api api;
-    card_api(&api);
-    return cuda__open_api(dev, &api, images, opts, e);
-}
-
-static ht_weight matrix(world *w, int type, uint32_t rows, uint32_t cols)
-{
-    ht_weight x = {.rows = rows, .cols = cols, .n_mats = 1, .type = (uint8_t)type};
-    float *row = malloc(cols * sizeof *row);
-    T_TRUE(ht_row_bytes(type, cols, &x.row_bytes));
-    x.mat_bytes = x.bytes = x.row_bytes * rows;
-    uint8_t *p = w->mem[w->n_mem++] = malloc(x.bytes);
-    for (uint32_t r = 0; r < rows; r++) {
-        for (uint32_t i = 0; i < cols; i++) row[i] = t_randf(&w->seed);
-        ht_types[type].encode(row, p + r * x.row_bytes, cols);
-    }
-    free(row);
-    x.data = p;
-    x.id = w->m.n_weights++;
-    return x;
-}
-
 /* One layer whose output projection is of the type in question; the rest is only there to load. */
 static world *make(ht_dev *dev, int type)
 {
-    ht_err e = {0};
-    world *w = calloc(1, sizeof *w);
-    w->seed = 77;
-    for (int i = 0; i < FFN; i++) w->one[i] = 1;
-    w->m.layer = &w->layer;
-    w->m.spec = (ht_spec){.n_layers = 1,
-                          .dim = DIM,
-                          .n_heads = HEADS,
-                          .n_kv_heads = KV,
-                          .head_dim = HD,
-                          .ffn = FFN,
-                          .vocab = 64,
-                          .ctx_train = CTX,
-                          .rms_eps = 1e-5F,
-                          .embed_scale = 1,
-                          .attn_scale = 0.25F,
-                          .layer = &w->ls};
-    w->m.spec.rope[0] = (ht_rope){HD, 1, w->one, NULL};
-    ht_layer *l = &w->layer;
-    l->o = matrix(w, type, DIM, NQ);
-    w->m.embed = matrix(w, HT_F16, 64, DIM);
-    w->m.head = w->m.embed;
-    w->m.head.id = w->m.n_weights++;
-    w->m.final_norm = l->attn_norm = l->ffn_norm = w->one;
-    l->q = matrix(w, HT_F16, NQ, DIM);
-    l->k = l->v = matrix(w, HT_F16, KV * HD, DIM);
-    l->v.id = w->m.n_weights++;
-    l->gate = l->up = matrix(w, HT_F16, FFN, DIM);
-    l->up.id = w->m.n_weights++;
-    l->down = matrix(w, HT_F16, DIM, FFN);
-    const size_t plane = PAGES * ht_kv_page_bytes(HT_KV_F16, KV, HD);
-    T_OK(ht_backend_cuda.kv_alloc(dev, 2 * plane, &w->block, &e), e);
-    for (int v = 0; v < 2; v++) {
-        w->type[0][v] = HT_KV_F16;
-        w->page_bytes[0][v] = ht_kv_page_bytes(HT_KV_F16, KV, HD);
-        w->plane[0][v] = (uint8_t *)w->block + (size_t)v * plane;
-    }
-    w->kv = (ht_kv){.n_layers = 1,
-                    .n_kv_heads = KV,
-                    .head_dim = HD,
-                    .n_pages = {PAGES, 0},
-                    .layer_class = &w->cls,
-                    .type = w->type,
-                    .page_bytes = w->page_bytes,
-                    .plane = w->plane};
-    T_OK(ht_backend_cuda.load(dev, &w->m, &e), e);
-    return w;
-}
-
-static void drop(world *w, ht_dev *dev)
-{
-    ht_backend_cuda.kv_free(dev, w->block, 0);
-    for (int i = 0; i < w->n_mem; i++) free(w->mem[i]);
-    free(w);
+    return world_new(dev, &(world_shape){type, 1, DIM, HEADS, KV, HD, FFN, false});
 }
 
 /* One stage alone in a bucket of `most` rows: n rows of register `in` become register `out`. */
@@ -191,7 +98,8 @@ static void compute(ht_dev *dev, float *out)
                 T_SOFT(again[i] == z[i], "attention %d: %a and %a", i, (double)again[i],
                        (double)z[i]);
         }
-        drop(w, dev);
+        world_leave(w, dev);
+        world_free(w);
     }
 }
 
@@ -315,7 +223,8 @@ T_CASE(cuda, levels_give_the_same_tokens)
     T_EQ_INT(ht_backend_cuda.describe(dev, text, sizeof text), 0);
     T_CHECK(strstr(text, "\"qkv\":[") && strstr(text, "\"attn\":["), "%s", text);
     T_EQ_INT(dev->ticks[1], 2 * N * CARD_CLOCK);
-    drop(w, dev);
+    world_leave(w, dev);
+    world_free(w);
     ht_backend_cuda.close(dev);
     card.sms = 132;
 }
