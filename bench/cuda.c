@@ -561,6 +561,7 @@ int main(int argc, char **argv)
     static bench b;
     char text[512], path[600];
     ht_err e = {0};
+    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* a run that is cut short keeps its lines */
     b.be = ht_backend_find("cuda");
     if (!b.be ||
         b.be->open(&b.dev, getenv("CUDA_BENCH_OPTS") ? getenv("CUDA_BENCH_OPTS") : "", &e)) {
