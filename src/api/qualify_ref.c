@@ -24,7 +24,7 @@ typedef struct {
     uint64_t done;     /* rows run so far, of Q_PASSES times the sequence */
     float *want, *got; /* [Q_ROWS, vocab] logits of ref and of the engine                     */
     ht_jw *w;
-    bool ok;
+    bool ok, sound; /* sound: finite, and the same bits when run again */
 } qual;
 
 /* Largest difference allowed, as a share of the spread (max - min) of ref's logits. Both sides
@@ -110,6 +110,7 @@ static void compare(qual *q, const char *phase, const char *engine, uint32_t fir
         agree += ma == mb;
         ties += tie;
         ok = ok && finite && diff <= bound && (ma == mb || tie);
+        q->sound = q->sound && finite;
         if (diff >= worst) {
             worst = diff;
             worst_bound = bound;
@@ -140,6 +141,7 @@ static int compare_chunks(qual *q, uint32_t chunk, ht_err *err)
     (void)snprintf(detail, sizeof detail, "%zu of %zu logits differ in any bit from the whole %s",
                    differ, n, whole ? "prompt's first run" : "prompt at once");
     check(q, name, differ == 0, detail);
+    q->sound = q->sound && differ == 0;
     return 0;
 }
 
@@ -241,13 +243,28 @@ static int qualify(qual *q, ht_err *err)
     return run_checks(q, err);
 }
 
+/* How prompts run where that is other arithmetic than the one ref follows: "graph@CPU approximate
+ * act=int8"; else "". */
+static void reduced(const ht_engine *e, char *out, size_t cap)
+{
+    const api__phase *p = &e->phase[API_PREFILL];
+    const uint8_t act = api__whole_act(e, API_PREFILL);
+    char declared[64];
+    out[0] = 0;
+    api__whole_class(e, p, declared, sizeof declared);
+    if (declared[0] || act != e->act)
+        (void)snprintf(out, cap, "%s%s act=%s", p->unit->be->name, declared, api__act_name(act));
+}
+
 /* Inside the engine. *ok: every check passed; out: the document. */
 static int check_now(ht_engine *e, ht_progress_fn progress, void *user, ht_buf *out, bool *ok,
                      ht_err *err)
 {
     ht_jw w;
     ht_jw_init(&w, out, 0);
-    qual q = {.e = e, .progress = progress, .user = user, .w = &w, .ok = true};
+    char how[128];
+    qual q = {.e = e, .progress = progress, .user = user, .w = &w, .ok = true, .sound = true};
+    reduced(e, how, sizeof how);
     api__route_reference(e); /* routes are qualified by bundles */
     ht_jw_obj(&w);
     ht_jw_key(&w, "checks");
@@ -255,6 +272,10 @@ static int check_now(ht_engine *e, ht_progress_fn progress, void *user, ht_buf *
     int rc = qualify(&q, err);
     ht_jw_end(&w, ']');
     ht_jw_kbool(&w, "ok", q.ok && !rc);
+    ht_jw_key(&w, "reduced");
+    if (how[0]) ht_jw_str(&w, how);
+    else ht_jw_null(&w);
+    ht_jw_kbool(&w, "sound", q.sound && !rc);
     ht_jw_end(&w, '}');
     close_oracle(&q);
     ht_mem_free(q.want);
@@ -288,6 +309,9 @@ static int cache_key(ht_engine *e, char key[HT_SEEN_KEY], ht_err *err)
                e->isa);
     for (int p = 0; p < API_PHASES; p++)
         ht_buf_fmt(&b, " %s %s", e->phase[p].unit->be->name, e->phase[p].rep);
+    char how[128];
+    reduced(e, how, sizeof how);
+    ht_buf_fmt(&b, " %s", how);
     int rc = ht_buf_ok(&b, "reference qualification", err);
     if (!rc) rc = ht_sha256_of(b.p, b.n, digest, err);
     ht_buf_done(&b);

@@ -263,10 +263,26 @@ static int pick(ht_engine *e, uint32_t ctx, ht_err *err)
                    (unsigned long long)(w->budget >> 20));
 }
 
+/* Settings that decide numbers, where no engine reads them, would let somebody believe in numbers
+ * that nobody computes. */
+static int check_unread(const ht_engine *e, ht_err *err)
+{
+    const struct api__whole *w = e->whole;
+    const char *key = w->calibrate[0]        ? "calibrate"
+                      : w->act != HT_ACT_F32 ? "act"
+                      : w->device[0]         ? "device"
+                                             : NULL;
+    if (!key) return 0;
+    return HT_FAIL(err, HT_EARG,
+                   "%s= in --graph has no effect here: prompts run on engine %s; add "
+                   "--prefill-engine graph, or leave the setting out",
+                   key, e->phase[API_PREFILL].unit->be->name);
+}
+
 int api__whole_open(ht_engine *e, uint32_t ctx, ht_err *err)
 {
     struct api__whole *w = e->whole;
-    if (!api__is_whole(&e->phase[API_PREFILL])) return 0;
+    if (!api__is_whole(&e->phase[API_PREFILL])) return check_unread(e, err);
     memcpy(w->base, e->phase, sizeof w->base);
     w->fallback = e->phase[API_DECODE];
     w->fallback.forced = false;

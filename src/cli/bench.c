@@ -57,6 +57,7 @@ typedef struct {
     ht_read_rate memory;
     ht_fma_rate fma;
     char *checks, *inspected;
+    bool reduced; /* prompts run in other arithmetic than the check's and the multiply-add rate's */
 } work;
 
 /* ---- what to run ---- */
@@ -278,7 +279,8 @@ static double share_read(const row *r)
 
 static double share_fma(const work *w, const row *r)
 {
-    if (r->device_rate > 0) return -1; /* what the host can do is no bound for it */
+    if (r->device_rate > 0) return -1;       /* what the host can do is no bound for it */
+    if (w->reduced && !r->decode) return -1; /* nor is the rate of f32 */
     return w->fma.flops_per_s > 0 ? 100 * r->mean * r->flops / w->fma.flops_per_s : -1;
 }
 
@@ -538,6 +540,27 @@ static int open_engine(work *w, char **info, ht_err *e)
     return ht_inspect(c->model, &p, &w->inspected, e);
 }
 
+/* The engine against ref. One whose prompts run in other arithmetic, because the user said so, is
+ * timed all the same, with the check's figures beside: only numbers that are none, or others in
+ * each run, are an error then. */
+static int check_engine(work *w, ht_err *e)
+{
+    ht_json *doc;
+    const int rc = ht_engine_qualify_reference(w->engine, cli__progress, w->c, &w->checks, e);
+    if (!w->checks) return rc;
+    HT_TRY(ht_json_parse(w->arena, w->checks, strlen(w->checks), 0, "reference check", &doc, e));
+    const char *how = cli__str(doc, "reduced", NULL);
+    const ht_json *sound = ht_json_get(doc, "sound");
+    w->reduced = how != NULL;
+    if (rc != HT_EGATE || !how || !sound || !sound->b) return rc;
+    *e = (ht_err){0};
+    cli__say(w->c, CLI_WARN,
+             "warning: prompts run on %s, not in the arithmetic of ref: the check says how far off "
+             "that is and judges nothing; `hetero quality` does",
+             how);
+    return 0;
+}
+
 static int run(work *w, char **info, ht_err *e)
 {
     cli__ctx *c = w->c;
@@ -549,7 +572,7 @@ static int run(work *w, char **info, ht_err *e)
     if (ht_opt_given(c->o, HT_OPT_PRINT_CONFIG)) return cli__print_config(c, w->engine, NULL, e);
     cli__watch(NULL); /* Ctrl-C reaches the check through its progress */
     cli__say(c, CLI_INFO, "checking the engine against the oracle before timing it");
-    HT_TRY(ht_engine_qualify_reference(w->engine, cli__progress, c, &w->checks, e));
+    HT_TRY(check_engine(w, e));
     cli__progress_end(c);
     HT_TRY(make_ids(w, e));
     HT_TRY(ht_session_new(&w->session, w->engine, e));

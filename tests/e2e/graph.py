@@ -111,6 +111,25 @@ def int8():
         check(p.get('class') == 'graph@CPU approximate rep=f16 act=int8 kv=f16,f16', 'int8: its class', p.get('class'))
         facts = (p.get('segments') or [{}])[0].get('facts', {})
         check(facts.get('productsBelowF32') == 56, 'int8: all products of the layers', facts)
+        # It could not be benched: the check against ref, which it must fail, was taken for an error.
+        r = run('bench', TALE, '-p', '20', '-n', '0', '-r', '1', *GRAPH, '--graph',
+                'strict=1,act=int8,approximate=1,calibrate=' + text, '--json')
+        d = json.loads(r.stdout) if r.returncode == 0 else {'rows': [{}], 'reference': {}}
+        check('not in the arithmetic of ref' in err(r), 'int8: bench warns', err(r))
+        check(d['reference'].get('reduced') == 'graph@CPU approximate act=int8' and d['reference'].get('sound') is True
+              and d['reference'].get('ok') is False, 'int8: bench shows the check', d['reference'])
+        check(d['rows'][0].get('engine') == 'graph' and d['rows'][0].get('ts', 0) > 0 and
+              d['rows'][0].get('fmaPercent', 0) is None, 'int8: timed, with no share of the f32 rate', d['rows'][0])
+
+
+def unread():
+    """Settings that would decide numbers, where no engine reads them."""
+    for more, word in (('act=int8,approximate=1,calibrate=/dev/null', 'calibrate='), ('act=q8', 'act='),
+                       ('device=AUTO,approximate=1', 'device=')):
+        r = refusal('run', TALE, '-p', 'x', '-n', '1', '--graph', more)
+        check(word + ' in --graph has no effect' in r and '--prefill-engine graph' in r, 'unread: ' + word, r)
+    d = doc('run', TALE, '-p', 'x', '-n', '1', '--graph', 'memory=4000', '--json')
+    check(d is not None, 'what decides no number may stand in a configuration')
 
 
 def never():
@@ -141,6 +160,8 @@ def plans():
     check([(r['test'], r['engine']) for r in d['rows']] == [('pp20', 'graph'), ('pp40', 'graph'), ('tg2', 'cpu')],
           'bench: prompts on graph, answers on cpu', d['rows'])
     names = [c['name'] for c in d['reference'].get('checks', [])]
+    check(d['reference'].get('ok') and d['reference'].get('reduced', 0) is None and d['reference'].get('sound'),
+          'bench: nothing is reduced', d['reference'])
     check(d['reference'].get('ok') and names == ['prefill: graph against ref', 'decode: cpu against ref',
                                                  'whole prompt once more'], 'bench: checked against ref first', names)
 
@@ -178,6 +199,14 @@ def cache():
             check(not fa['fromCache'] and fb['fromCache'], 'compiled once', (fa, fb))
             check(a['ids'] == b['ids'], 'equal answers')
             check(fa['profileSha256'] == fb['profileSha256'], 'equal nodes')
+        plain = os.path.join(folder, 'plain')
+        open(plain, 'w').close()
+        made, deep = os.path.join(folder, 'made'), os.path.join(folder, 'a', 'b')
+        for path, word in ((plain, 'is no folder'), (os.path.join(plain, 'x'), 'Not a directory'),
+                           (deep, 'No such file')):
+            r = refusal('run', TALE, '-p', 'x', '-n', '1', *GRAPH, '--graph', 'cache=' + path)
+            check('cache=%s: %s' % (path, word) in r, 'cache: ' + word, r)
+        check(ask(20, *GRAPH, graph='cache=' + made) is not None and len(os.listdir(made)) == 2, 'a folder is made')
 
 
 def absent():
@@ -195,6 +224,7 @@ if available():
     other_work()
     settings()
     int8()
+    unread()
     never()
     plans()
     budget()

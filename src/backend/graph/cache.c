@@ -8,7 +8,6 @@
 #include "core/json.h"
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { SIDE_MAX = 256 };
@@ -136,7 +135,6 @@ void graph__cache_put(ht_plan *p, const char key[HT_SHA256_HEX])
 {
     char part[1400], path[1400], suffix[40];
     ht_map blob = {0};
-    (void)mkdir(p->dev->cache, 0700);
     (void)snprintf(suffix, sizeof suffix, ".%ld.part", (long)getpid());
     if (!path_of(p, key, suffix, part, sizeof part)) return;
     if (!path_of(p, key, ".blob", path, sizeof path)) return;

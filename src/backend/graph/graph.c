@@ -1,9 +1,11 @@
 /* graph.c - the device: OpenVINO loaded, its version known, and the table of the backend. */
 #include "backend/graph/graph.h"
 #include "core/cpu.h"
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ---- options --------------------------------------------------------------------------------- */
 
@@ -23,6 +25,20 @@ static bool option(const char *opts, const char *key, char *out, size_t cap)
         p += *p == ',';
     }
     return false;
+}
+
+/* The folder of compiled models, made where its parent is there. Writing to it later is best effort,
+ * so what can never be a folder is told now. */
+static int open_cache(const char *path, ht_err *e)
+{
+    struct stat st;
+    if (mkdir(path, 0700) == 0) return 0;
+    const int why = errno;
+    if (why == EEXIST && stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return 0;
+    return HT_FAIL(e, HT_EIO,
+                   "graph: cache=%s: %s: compiled models are kept in a folder; name one, or one to "
+                   "be made in a folder that is there, or leave cache= out",
+                   path, why == EEXIST ? "is no folder" : strerror(why));
 }
 
 static int read_options(ht_dev *dev, const char *opts, ht_err *e)
@@ -46,7 +62,7 @@ static int read_options(ht_dev *dev, const char *opts, ht_err *e)
             "graph: where device %.40s computes is not known beforehand, nor in what "
             "precision: no substitute for the exact engine; declare it with approximate=1",
             dev->device);
-    (void)option(opts, "cache", dev->cache, sizeof dev->cache);
+    if (option(opts, "cache", dev->cache, sizeof dev->cache)) HT_TRY(open_cache(dev->cache, e));
     (void)option(opts, "pack", dev->pack, sizeof dev->pack);
     if (option(opts, "weights", text, sizeof text)) {
         if (!strcmp(text, "view")) dev->weights = GRAPH_W_VIEW;
