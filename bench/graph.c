@@ -1,8 +1,8 @@
 /* graph.c - prompts on `cpu` and on `graph` in one process, turn by turn, with a few tokens decoded
- * behind each: MODEL ROWS,... REPETITIONS ARM,... [GRAPH SETTINGS] [TOKENS]. An arm is cpu, cpu-q8
- * (8-bit activations) or graph. One JSON document: all samples, what the engines say of their work,
- * tokens in common with the first arm, and what the machine's multiply-add rate was meanwhile.
- * Random token ids: arithmetic costs the same for all. */
+ * behind each: MODEL ROWS,... REPETITIONS ARM,... [GRAPH SETTINGS] [TOKENS]. An arm is one of
+ * `kinds`; SETTINGS are those that all graphs have. One JSON document: all samples, what the
+ * engines say of their work, tokens in common with the first arm, and what the machine's
+ * multiply-add rate was meanwhile. Random token ids: arithmetic costs the same for all. */
 #include "core/arena.h"
 #include "core/json.h"
 #include "core/measure.h"
@@ -11,10 +11,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_REPS = 64, MAX_NEW = 64, MAX_ARMS = 4, THREADS = 2 };
+enum { MAX_REPS = 64, MAX_NEW = 64, THREADS = 2 };
+
+/* What is timed: an engine, the act of its products, and what a graph's settings say beyond those
+ * given. */
+typedef struct {
+    const char *name, *engine, *act, *more;
+} arm_kind;
+
+static const arm_kind kinds[] = {
+    {"cpu", "cpu", NULL, NULL},
+    {"cpu-q8", "cpu", "q8", NULL},
+    {"graph", "graph", NULL, ""},
+    {"graph-q8", "graph", NULL, ",act=q8"},
+    {"graph-bf16", "graph", NULL, ",act=bf16,approximate=1"},
+};
+enum { MAX_ARMS = sizeof kinds / sizeof *kinds };
 
 typedef struct {
-    char name[16];
+    const char *name;
     ht_engine *engine;
     ht_session *session;
     double ts[MAX_REPS], ms[MAX_REPS]; /* prompt: tokens a second; prompt and answer: ms */
@@ -125,24 +140,41 @@ static void compare(ht_jw *w, arm *a, int n, size_t rows, int reps, uint32_t voc
     ht_mem_free(ids);
 }
 
+static const arm_kind *find_kind(const char *name, size_t len)
+{
+    for (size_t i = 0; i < MAX_ARMS; i++)
+        if (strlen(kinds[i].name) == len && !strncmp(kinds[i].name, name, len)) return &kinds[i];
+    fprintf(stderr, "graph: no arm \"%.*s\"; there are", (int)len, name);
+    for (size_t i = 0; i < MAX_ARMS; i++) fprintf(stderr, "%s %s", i ? "," : "", kinds[i].name);
+    fprintf(stderr, "\n");
+    exit(2);
+}
+
 static int open_arms(arm a[MAX_ARMS], const char *model, const char *list, const char *settings,
                      uint32_t ctx)
 {
     int n = 0;
-    for (const char *p = list; *p && n < MAX_ARMS; n++) {
+    for (const char *p = list; *p; n++) {
         ht_err e = {0};
+        char graph[2048];
         const size_t len = strcspn(p, ",");
-        (void)snprintf(a[n].name, sizeof a[n].name, "%.*s", (int)len, p);
-        const bool graph = !strcmp(a[n].name, "graph"), q8 = !strcmp(a[n].name, "cpu-q8");
+        const arm_kind *k = find_kind(p, len);
+        const int w = snprintf(graph, sizeof graph, "%s%s", settings, k->more ? k->more : "");
+        if (n == MAX_ARMS || w < 0 || (size_t)w >= sizeof graph) {
+            fprintf(stderr, "graph: at most %d arms, and settings of %zu characters\n",
+                    (int)MAX_ARMS, sizeof graph - 1);
+            exit(2);
+        }
         const ht_engine_params params = {.model = model,
-                                         .prefill_engine = graph ? "graph" : "cpu",
+                                         .prefill_engine = k->engine,
                                          .decode_engine = "cpu",
-                                         .act = q8 ? "q8" : NULL,
-                                         .graph = graph ? settings : NULL,
+                                         .act = k->act,
+                                         .graph = k->more ? graph : NULL,
                                          .ctx = ctx,
                                          .threads = THREADS};
-        must(ht_engine_open(&a[n].engine, &params, &e), a[n].name, &e);
-        must(ht_session_new(&a[n].session, a[n].engine, &e), a[n].name, &e);
+        a[n].name = k->name;
+        must(ht_engine_open(&a[n].engine, &params, &e), k->name, &e);
+        must(ht_session_new(&a[n].session, a[n].engine, &e), k->name, &e);
         p += len + (p[len] == ',');
     }
     return n;
@@ -171,8 +203,8 @@ int main(int argc, char **argv)
     if (argc > 6) n_new = (uint32_t)atoi(argv[6]);
     const uint32_t most = argc > 4 ? longest(argv[2]) : 0;
     if (!most || reps < 1 || reps > MAX_REPS || n_new < 1 || n_new > MAX_NEW) {
-        fprintf(stderr, "usage: graph MODEL ROWS,... REPETITIONS cpu,cpu-q8,graph [GRAPH SETTINGS] "
-                        "[TOKENS]\n");
+        fprintf(stderr,
+                "usage: graph MODEL ROWS,... REPETITIONS ARM,... [GRAPH SETTINGS] [TOKENS]\n");
         return 2;
     }
     const int n = open_arms(a, argv[1], argv[4], argc > 5 ? argv[5] : "strict=1", most + n_new);

@@ -4,14 +4,16 @@ docs/graph.md.
 
 usage: graph_record.py --graph B/bench/graph [--llama LLAMA_BENCH] [--ik IK_BENCH] --models DIR -o OUT.json
                        [--types f16,q8_0,q4_0] [--groups pp32,pp128,pp512] [--rounds 3] [--reps 2]
-                       [--cache FOLDER] [--memory MIB] [--budget 450]
+                       [--acts q8,bf16] [--cache FOLDER] [--memory MIB] [--budget 450]
        graph_record.py --table OUT.json
 
 As bench/record.py, which says what a round, a group and OUT.json are; ours are one process a group, in which
 `cpu`, `cpu` with 8-bit activations (quantised models) and `graph` take turns sample by sample, and two tokens
-are decoded behind each prompt. --cache keeps compiled graphs between rounds (as large as the weights in f32 for
-each type and length), so that only the first one compiles. HETERO_OPENVINO names the library.
-`cpu q8` computes with other numbers than the exact contract; its row is there because it is what users run.
+are decoded behind each prompt. --acts adds graphs that compute in less than f32 beside the exact one: q8 (dynamic
+quantisation; quantised models, a processor with VNNI) and bf16 (declared; a processor that has it). --cache keeps
+compiled graphs between rounds (as large as the weights in f32 for each type and length), so that only the first one
+compiles. HETERO_OPENVINO names the library.
+`cpu q8` and the --acts compute with other numbers than the exact contract; docs/graph.md says how far from it.
 """
 import json
 
@@ -37,19 +39,27 @@ def graph(a, model, cells, arms):
 
 
 def own(a):
-    return lambda kind: [('hetero', graph, 'cpu,graph' if kind == 'f16' else 'cpu,cpu-q8,graph')]
+    def systems(kind):
+        whole = kind == 'f16'
+        arms = ['cpu'] if whole else ['cpu', 'cpu-q8']
+        arms += ['graph'] + ['graph-' + act for act in a.acts.split(',') if act and not (whole and act == 'q8')]
+        return [('hetero', graph, ','.join(arms))]
+    return systems
 
 
 def table_graph(doc):
     """What the compiled models said of themselves."""
     print()
-    rounds.line('type', 'work', 'precision', 'products below f32', 'compiled ms', 'cancel ms', 'tokens as cpu')
-    rounds.line('---', '---', '---', '---:', '---:', '---:', '---:')
+    rounds.line('type', 'work', 'system', 'precision', 'products below f32', 'quantised in groups of', 'compiled ms',
+                'cancel ms', 'tokens as cpu')
+    rounds.line('---', '---', '---', '---', '---:', '---:', '---:', '---:', '---:')
     for c in doc['cells']:
-        f = c['facts'].get('hetero graph')
-        if f:
-            g = f['facts']
-            rounds.line(c['type'], c['cell'], g['inferencePrecision'], g['productsBelowF32'],
+        for name, f in c['facts'].items():
+            g = f.get('facts')
+            if not name.startswith('hetero graph') or not g:
+                continue
+            rounds.line(c['type'], c['cell'], name, g['inferencePrecision'], g['productsBelowF32'],
+                        g.get('dynamicQuantizationGroup', ''),
                         '%d%s' % (g['compiledMs'], ' (from the folder)' if g['fromCache'] else ''), g['cancelMs'],
                         '%d of 2' % f['sameTokens'])
 
@@ -57,6 +67,7 @@ def table_graph(doc):
 if __name__ == '__main__':
     parser = rounds.options(__doc__, types='f16,q8_0,q4_0', groups='pp32,pp128,pp512')
     parser.add_argument('--graph')
+    parser.add_argument('--acts', default='')
     parser.add_argument('--cache', default='')
     parser.add_argument('--memory', type=int, default=16000)
     rounds.main(parser, own, table_graph)

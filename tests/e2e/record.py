@@ -36,10 +36,12 @@ GRAPH = '''#!/usr/bin/env python3
 import json, sys
 model, rows, reps, arms, settings, tokens = sys.argv[1:]
 assert settings == 'strict=1,memory=16000,cache=there' and tokens == '2', sys.argv
-facts = {'inferencePrecision': 'f32', 'productsBelowF32': 0, 'compiledMs': 70, 'fromCache': True, 'cancelMs': 5}
+facts = {'inferencePrecision': 'f32', 'productsBelowF32': 0, 'dynamicQuantizationGroup': '0', 'compiledMs': 70,
+         'fromCache': True, 'cancelMs': 5}
+ts = {'cpu': 40.0, 'cpu-q8': 150.0, 'graph': 60.0, 'graph-q8': 170.0, 'graph-bf16': 180.0}
 print(json.dumps({'version': '1', 'fmaFlopsPerS': 5000.0, 'rows': [{'rows': int(n), 'arms': [
     {'arm': a, 'executed': %s, 'bytesPerToken': 100.0, 'flopsPerToken': 50.0, 'sameTokens': 2,
-     'facts': facts if a == 'graph' else None, 'tokensPerS': [{'cpu': 40.0, 'cpu-q8': 150.0, 'graph': 60.0}[a]] * int(reps)}
+     'facts': facts if a.startswith('graph') else None, 'tokensPerS': [ts[a]] * int(reps)}
     for a in arms.split(',')]} for n in rows.split(',')]}))
 '''
 passed, failed = 0, 0
@@ -101,7 +103,16 @@ def main():
         check('| f16 | pp128 | 100.0 | hetero graph | 60.00 | 60.00-60.00 | 4 | 60 % FMA | 12.00 |' in text,
               'graph against its bound and the peer: ' + text)
         check(text.count('| hetero cpu q8 | 150.00 |') == 2, '8-bit activations for the quantised model only: ' + text)
-        check('| q8_0 | pp32 | f32 | 0 | 70 (from the folder) | 5 | 2 of 2 |' in text, 'what the graph said: ' + text)
+        check('| q8_0 | pp32 | hetero graph | f32 | 0 | 0 | 70 (from the folder) | 5 | 2 of 2 |' in text,
+              'what the graph said: ' + text)
+        check('graph q8' not in text and 'graph bf16' not in text, 'less than f32 only where asked for: ' + text)
+        out = os.path.join(tmp, 'acts.json')
+        code, text, err = start('graph_record.py', '--graph', program('graph', GRAPH % "a.split('-')[0]"), *more, '1',
+                                '--acts', 'q8,bf16')
+        check(code == 0 and text.count('| hetero graph bf16 | 180.00 |') == 4,
+              'bf16 beside the exact graph, and above the rate of f32: %d %s %s' % (code, err, text))
+        check(text.count('| hetero graph q8 | 170.00 |') == 2, 'q8 for the quantised model only: ' + text)
+        out = os.path.join(tmp, 'graph.json')
         code, text, err = start('graph_record.py', '--graph', program('lies', GRAPH % "'cpu'"), *more, '3')
         check(code == 1 and 'graph ran on cpu' in err, 'another engine in its place is refused: %d %s' % (code, err))
     print('%d passed, %d failed, 0 skipped' % (passed, failed))
