@@ -199,7 +199,8 @@ HT_MUST_USE int ht_engine_explain(const ht_engine *, uint32_t n_prompt, uint32_t
  * after every row, and may cancel. *json (may be NULL):
  * {"ok":bool,"checks":[{"name","ok","detail"}...],"reduced":null or how prompts run where that is
  * other arithmetic than ref's ("graph@CPU approximate act=int8"),"sound":bool (all numbers finite,
- * and the same bits in every run)}. A check that fails is HT_EGATE with the JSON still filled in. */
+ * and the same bits in every run)}. A check that fails is HT_EGATE, with the JSON still filled
+ * in. */
 HT_MUST_USE int ht_engine_qualify_reference(ht_engine *, ht_progress_fn progress, void *user,
                                             char **json, ht_err *);
 /* Who this engine is, for bundles and scopes; every byte of the model is read again: {"assets":

@@ -27,8 +27,8 @@ static bool option(const char *opts, const char *key, char *out, size_t cap)
     return false;
 }
 
-/* The folder of compiled models, made where its parent is there. Writing to it later is best effort,
- * so what can never be a folder is told now. */
+/* The folder of compiled models, made where its parent is there. Writing to it later is best
+ * effort, so what can never be a folder is told now. */
 static int open_cache(const char *path, ht_err *e)
 {
     struct stat st;
