@@ -20,10 +20,11 @@ enum { DECODE_DRY_WINDOW = 1 << 17 };
 
 struct ht_sampler {
     ht_sampling par;                /* pointers inside are our own copies or NULL                 */
-    uint32_t n_vocab;
-    float *work;                    /* [n_vocab] logits after bias and penalties                  */
-    uint32_t *count;                /* [n_vocab] all zero between draws                           */
-    decode__cand *cand;             /* [n_vocab] candidates                                       */
+    uint32_t n_all;                 /* of the vocabulary: sizes of the scratch                    */
+    uint32_t n_vocab;               /* ids that can come now: the first so many                   */
+    float *work;                    /* [n_all] logits after bias and penalties                  */
+    uint32_t *count;                /* [n_all] all zero between draws                           */
+    decode__cand *cand;             /* [n_all] candidates                                         */
     size_t n;                       /* candidates left                                            */
     bool by_id;                     /* candidates still stand in order of id                      */
     bool has_p;                     /* p of the candidates is that of temperature 1               */

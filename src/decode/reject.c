@@ -14,7 +14,7 @@ int ht_sampler_guess(ht_sampler *s, const float *logits, const int32_t *history,
 {
     double sum = 0;
     HT_TRY(decode__shape(s, logits, history, n_history, position, &sum, e));
-    memset(q, 0, s->n_vocab * sizeof *q);
+    memset(q, 0, s->n_all * sizeof *q);
     for (size_t i = 0; i < s->n; i++) q[s->cand[i].id] = s->cand[i].p / sum;
     *id = decode__pick(s, sum, ht_uniform(s->par.seed, position, DECODE_STREAM_GUESS));
     if (logprob) *logprob = decode__log_softmax(logits, s->n_vocab, *id);

@@ -11,25 +11,37 @@
 #include <math.h>
 #include <string.h>
 
+/* Four at a time through the compilers' vector types: under strict floating point neither gcc nor
+ * clang vectorises the plain loop, and this one runs over the whole vocabulary for every token. */
+typedef float v4f __attribute__((vector_size(16)));
+typedef int32_t v4i __attribute__((vector_size(16)));
+enum { LANES = 4, BLOCK = 64 };
+
+/* Whether one of BLOCK values is above top; NaN is not. */
+static bool any_above(const float *x, float top)
+{
+    v4i above = {0};
+    for (int i = 0; i < BLOCK; i += LANES) {
+        v4f v;
+        memcpy(&v, x + i, sizeof v);
+        above |= v > top;
+    }
+    return (above[0] | above[1] | above[2] | above[3]) != 0;
+}
+
 int32_t ht_argmax(const float *x, uint32_t n)
 {
     uint32_t best = 0;
     while (best < n && isnan(x[best])) best++;
     if (best == n) return -1;
-    float top = x[best];
-    for (uint32_t i = best + 1; i < n; i++) {
-        if (x[i] > top) {
-            top = x[i];
-            best = i;
-        }
+    for (uint32_t i = best + 1, end; i < n; i = end) {
+        end = n - i < BLOCK ? n : i + BLOCK;
+        if (end - i == BLOCK && !any_above(x + i, x[best])) continue;
+        for (; i < end; i++)
+            if (x[i] > x[best]) best = i;
     }
     return (int32_t)best;
 }
-
-/* Four at a time through the compilers' vector types: under strict floating point neither gcc nor
- * clang vectorises the plain loop, and this one runs over the whole vocabulary for every token. */
-typedef float v4f __attribute__((vector_size(16)));
-typedef int32_t v4i __attribute__((vector_size(16)));
 
 /* exp(d) for d <= 0, relative error below 3e-7: reduction by ln 2 in two parts (Cody and Waite),
  * then the Taylor polynomial of degree 6 on |r| <= 0.347. Below -80, and for NaN, about 1e-35. */
@@ -53,7 +65,6 @@ static inline v4f exp_neg(v4f d)
  * block does not grow with n. */
 static double sum_exp(const float *x, uint32_t n, float top)
 {
-    enum { LANES = 4, BLOCK = 64 };
     double sum = 0;
     for (uint32_t i = 0; i < n;) {
         v4f acc = {0};
@@ -91,6 +102,11 @@ void ht_top_of(const float *x, uint32_t n_vocab, ht_top *top, uint32_t n, uint32
         top[i].logprob = finite ? (float)((double)(v - most) - log_sum) : v == most ? 0 : -INFINITY;
     }
     *got = have;
+}
+
+void ht_sampler_first(ht_sampler *s, uint32_t n)
+{
+    s->n_vocab = n && n < s->n_all ? n : s->n_all;
 }
 
 void ht_sampler_allow(ht_sampler *s, const uint32_t *bits)
@@ -135,7 +151,8 @@ static void penalise(ht_sampler *s, const int32_t *history, size_t n)
 static void adjust(ht_sampler *s, const float *logits, const int32_t *history, size_t n)
 {
     memcpy(s->work, logits, s->n_vocab * sizeof *logits);
-    for (size_t i = 0; i < s->par.n_bias; i++) s->work[s->bias[i].id] += s->bias[i].bias;
+    for (size_t i = 0; i < s->par.n_bias; i++)
+        if (in_vocab(s, s->bias[i].id)) s->work[s->bias[i].id] += s->bias[i].bias;
     if (decode__uses_penalties(&s->par)) penalise(s, history, n);
     if (decode__uses_dry(&s->par)) decode__dry(s, history, n);
     /* Last, so that no bias brings back what may not come. */
@@ -335,13 +352,13 @@ static int allocate(ht_sampler *s, ht_err *e)
 {
     int32_t last = s->par.dry_last_n;
     s->window = last >= 0 && last < DECODE_DRY_WINDOW ? (size_t)last : DECODE_DRY_WINDOW;
-    s->work = ht_mem_array(s->n_vocab, sizeof *s->work);
-    s->count = ht_mem_array(s->n_vocab, sizeof *s->count);
-    s->cand = ht_mem_array(s->n_vocab, sizeof *s->cand);
+    s->work = ht_mem_array(s->n_all, sizeof *s->work);
+    s->count = ht_mem_array(s->n_all, sizeof *s->count);
+    s->cand = ht_mem_array(s->n_all, sizeof *s->cand);
     bool dry = decode__uses_dry(&s->par);
     if (dry) s->match = ht_mem_array(s->window, sizeof *s->match);
     if (!s->work || !s->count || !s->cand || (dry && !s->match))
-        return HT_FAIL(e, HT_ENOMEM, "sampling: no memory for %u candidates", s->n_vocab);
+        return HT_FAIL(e, HT_ENOMEM, "sampling: no memory for %u candidates", s->n_all);
     return 0;
 }
 
@@ -356,7 +373,7 @@ int ht_sampler_new(ht_sampler **out, const ht_sampling *par, uint32_t n_vocab,
     if (!s) return HT_FAIL(e, HT_ENOMEM, "sampling: no memory");
     s->par = *par;
     s->par.dry_breakers = NULL; /* the caller's; the tokenised ones are copied below */
-    s->n_vocab = n_vocab;
+    s->n_all = s->n_vocab = n_vocab;
     int rc = allocate(s, e);
     if (!rc) rc = copy_bias(s, par, e);
     if (!rc) rc = copy_breakers(s, breakers, breaker_n, breakers ? n_breakers : 0, e);
@@ -376,7 +393,7 @@ int ht_sampler_clone(ht_sampler **out, const ht_sampler *from, ht_err *e)
     if (!breaker) return HT_FAIL(e, HT_ENOMEM, "sampling: no memory");
     const int32_t *at = from->breaker_ids;
     for (size_t i = 0; i < n; at += from->breaker_n[i++]) breaker[i] = at;
-    const int rc = ht_sampler_new(out, &from->par, from->n_vocab, breaker, from->breaker_n, n, e);
+    const int rc = ht_sampler_new(out, &from->par, from->n_all, breaker, from->breaker_n, n, e);
     ht_mem_free(breaker);
     return rc;
 }

@@ -33,6 +33,9 @@ HT_MUST_USE int ht_sampler_verify(ht_sampler *, const float *logits, const int32
 /* Of the next draws only ids whose bit is set (id i: bit i%32 of word i/32) can come; borrowed.
  * NULL: all of them. */
 void ht_sampler_allow(ht_sampler *, const uint32_t *bits);
+/* Of the next draws only ids below n can come, and only so many logits are read: those of a draft
+ * that did not look at all ids. 0, or more than there are: all of them. */
+void ht_sampler_first(ht_sampler *, uint32_t n);
 /* The n likeliest ids of the unmodified logits with the natural log of their soft-max, best first,
  * ties to the lowest id. NaN is left out: *got may be less than n. */
 void ht_top_of(const float *logits, uint32_t n_vocab, ht_top *top, uint32_t n, uint32_t *got);

@@ -351,6 +351,64 @@ T_CASE(sample, greedy_and_argmax)
     ht_sampler_free(sm);
 }
 
+/* The blocks that are looked at together: every length around them, NaN and infinities between. */
+T_CASE(sample, argmax_of_many)
+{
+    enum { MOST = 300 };
+    float x[MOST];
+    uint64_t seed = 11;
+    for (uint32_t round = 0; round < 2000; round++) {
+        const uint32_t n = 1 + (uint32_t)(t_rand(&seed) % MOST);
+        int32_t want = -1;
+        for (uint32_t i = 0; i < n; i++) {
+            const uint32_t r = (uint32_t)(t_rand(&seed) >> 40) % 50;
+            x[i] = r < 5 ? NAN : r < 8 ? -INFINITY : (float)r; /* ties abound */
+            if (!isnan(x[i]) && (want < 0 || x[i] > x[want])) want = (int32_t)i;
+        }
+        T_EQ_INT(ht_argmax(x, n), want);
+    }
+}
+
+/* Only the first ids: the draw of logits that exclude the others, whatever the chain. */
+T_CASE(sample, the_first_ids)
+{
+    enum { N = 200, FEW = 70 };
+    float l[N], few[N];
+    double q[N];
+    uint64_t seed = 3;
+    const int32_t hist[] = {3, 150, 3, 69, 70, 199};
+    const ht_logit_bias bias[] = {{5, 2}, {180, 90}};
+    for (int i = 0; i < N; i++) l[i] = few[i] = (float)(t_rand(&seed) >> 40) * 0x1p-20F;
+    for (int i = FEW; i < N; i++) few[i] = -INFINITY;
+    for (int k = 0; k < 4; k++) {
+        ht_sampling p = plain();
+        ht_err e = {0};
+        p.temp = k ? 0.8F : 0;
+        p.top_k = k == 2 ? 20 : 0;
+        p.top_p = k == 3 ? 0.9F : 1;
+        p.repeat_penalty = 1.3F;
+        p.penalty_last_n = -1;
+        p.bias = bias;
+        p.n_bias = 2;
+        ht_sampler *s = make(&p, N);
+        for (uint64_t pos = 0; pos < 50; pos++) {
+            int32_t id = -1, first = -1, guess = -1;
+            float lp = 0, first_lp = 1;
+            T_OK(ht_sampler_draw(s, few, hist, 6, pos, &id, &lp, &e), e);
+            ht_sampler_first(s, FEW);
+            T_OK(ht_sampler_draw(s, l, hist, 6, pos, &first, &first_lp, &e), e);
+            T_OK(ht_sampler_guess(s, l, hist, 6, pos, q, &guess, NULL, &e), e);
+            ht_sampler_first(s, 0);
+            T_EQ_INT(first, id);
+            T_NEAR(first_lp, lp, 1e-6);
+            T_TRUE(guess >= 0 && guess < FEW && q[guess] > 0);
+            for (int i = FEW; i < N; i++) T_TRUE(q[i] == 0);
+        }
+        T_EQ_INT(draw(s, l, hist, 6, 1) >= FEW, 1); /* id 180 is wanted again */
+        ht_sampler_free(s);
+    }
+}
+
 T_CASE(sample, logits_that_are_not_numbers)
 {
     const float x[6] = {NAN, 1, -INFINITY, 1, NAN, -INFINITY};
