@@ -1,6 +1,5 @@
 /* draft.c - see draft.h. */
 #include "api/draft.h"
-#include <math.h>
 #include <string.h>
 
 enum {
@@ -13,17 +12,9 @@ enum {
     RARE_ONE_IN = 8, /* of the tokens that a view starts with at most */
 };
 
-int api__draft_begin(api__draft *x, ht_session *d, uint32_t vocab, ht_err *err)
-{
-    *x = (api__draft){.d = d, .vocab = vocab};
-    x->row = ht_mem_array(vocab, sizeof *x->row);
-    return x->row ? 0 : HT_FAIL(err, HT_ENOMEM, "no memory for a draft's logits");
-}
-
 void api__draft_end(api__draft *x)
 {
     if (x->d) x->d->n_ids = 0;
-    ht_mem_free(x->row);
     *x = (api__draft){0};
 }
 
@@ -56,7 +47,6 @@ static int start_view(api__draft *x, const int32_t *tokens, uint32_t len, uint32
     view = view_of(x, view);
     x->base = len > view ? len - view : 0;
     x->d->n_ids = guessed(x, tokens + x->base, len - x->base);
-    x->filled = 0;
     x->agreed = 0;
     x->seen_prompt = true;
     x->d->rope_long = false;
@@ -89,17 +79,10 @@ bool api__draft_reads(const api__draft *x, const int32_t *tokens, uint32_t len)
     return true;
 }
 
-/* The draft's logits in the target's width: ids it does not have or did not look at cannot be
- * guessed. */
-static const float *fit(api__draft *x, const float *logits)
+uint32_t api__draft_ids(const api__draft *x)
 {
-    const uint32_t have = x->d->e->model->spec.vocab;
-    uint32_t n = x->d->n_ids ? x->d->n_ids : have;
-    if (n >= x->vocab) return logits;
-    memcpy(x->row, logits, n * sizeof *logits);
-    for (uint32_t i = n; i < x->vocab && x->filled != n; i++) x->row[i] = -INFINITY;
-    x->filled = n;
-    return x->row;
+    const uint32_t have = x->d->e->model->spec.vocab, n = x->d->n_ids ? x->d->n_ids : have;
+    return n < x->vocab ? n : x->vocab;
 }
 
 /* Make the view a beginning of tokens[0..len): cut, or started again. */
@@ -130,6 +113,5 @@ int api__draft_logits(api__draft *x, const int32_t *tokens, uint32_t known, uint
     }
     if (known > len) known = len;
     x->agreed = known > x->base ? known - x->base : 0;
-    *logits = fit(x, *logits);
     return 0;
 }

@@ -92,6 +92,7 @@ static int guess_ahead(void *user, const int32_t *tokens, uint32_t known, uint32
     if (!api__draft_reads(&x->draft, tokens, len))
         return HT_FAIL(err, HT_EUNSUPPORTED, "a token that the draft model does not have");
     HT_TRY(api__draft_logits(&x->draft, tokens, known, len, 1, &logits, &rows, err));
+    ht_sampler_first(x->own, api__draft_ids(&x->draft));
     return ht_sampler_draw(x->own, logits, tokens, len, len, id, logprob, err);
 }
 
@@ -99,7 +100,7 @@ static int take_draft(api__spec *x, const ht_speculation *w, uint32_t n_max, ht_
 {
     ht_session *d = w->draft;
     const uint32_t vocab = x->s->e->model->spec.vocab;
-    HT_TRY(api__draft_begin(&x->draft, d, vocab, err));
+    x->draft = (api__draft){.d = d, .vocab = vocab};
     api__record_begin(d, "draft");
     d->rec.status = "ok";
     atomic_store(&d->cancel, 0);
@@ -212,9 +213,12 @@ static int draw_guess(api__spec *x, const float *logits, uint32_t at, uint32_t k
                       float *logprob, ht_err *err)
 {
     const int32_t *hist = x->s->hist;
-    if (!x->q) return ht_sampler_draw(x->sampler, logits, hist, at, at, id, logprob, err);
-    double *q = x->q + (size_t)k * x->s->e->model->spec.vocab;
-    return ht_sampler_guess(x->sampler, logits, hist, at, at, q, id, logprob, err);
+    double *q = x->q ? x->q + (size_t)k * x->s->e->model->spec.vocab : NULL;
+    ht_sampler_first(x->sampler, api__draft_ids(&x->draft));
+    const int rc = q ? ht_sampler_guess(x->sampler, logits, hist, at, at, q, id, logprob, err)
+                     : ht_sampler_draw(x->sampler, logits, hist, at, at, id, logprob, err);
+    ht_sampler_first(x->sampler, 0);
+    return rc;
 }
 
 /* Draft up to most tokens behind the first len. */
@@ -237,7 +241,6 @@ static int draft_chain(api__spec *x, uint32_t len, uint32_t most, uint32_t *k, h
             t0 = ht_now_ns();
         }
         HT_TRY(draw_guess(x, logits, len + *k, *k, &id, &logprob, err));
-        if ((uint32_t)id >= x->draft.d->e->model->spec.vocab) break;
         x->cls[*k] = ht_adapt_bin_class(exp((double)logprob));
         chain *= ht_adapt_chance(&s->adapt, x->cls[*k]);
         /* Rejection sampling is exact only for guesses that are kept whatever they are. */
