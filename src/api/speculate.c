@@ -18,7 +18,10 @@ typedef struct {
     int cls;
 } shadow;
 
-enum { F16_MOST = 7 }; /* guesses: with the token itself 8 rows (docs/cuda.md) */
+enum {
+    F16_MOST = 7,   /* guesses: with the token itself 8 rows (docs/cuda.md) */
+    FEW_BEHIND = 2, /* rows that cost a draft model what one does: its weights are read once */
+};
 
 struct api__spec {
     ht_session *s;
@@ -235,11 +238,12 @@ static int draft_chain(api__spec *x, uint32_t len, uint32_t most, uint32_t *k, h
         float logprob = 0;
         HT_TRY(
             api__draft_logits(&x->draft, s->hist, len, len + *k, most - *k, &logits, &rows, err));
-        if (!*k) { /* of the first guess, what was missing is a cost of its own */
+        if (rows > FEW_BEHIND) { /* what was missing is a cost of its own */
             x->round.sync_tokens = rows;
             x->round.sync_ns = ht_now_ns() - t0;
             t0 = ht_now_ns();
         }
+        x->round.made += rows <= FEW_BEHIND;
         HT_TRY(draw_guess(x, logits, len + *k, *k, &id, &logprob, err));
         x->cls[*k] = ht_adapt_bin_class(exp((double)logprob));
         chain *= ht_adapt_chance(&s->adapt, x->cls[*k]);
@@ -265,6 +269,7 @@ static int from_ahead(api__spec *x, uint32_t len, uint32_t most, uint32_t *k, ht
     if (!on) return 0;
     x->round.from = HT_ADAPT_MODEL;
     const uint32_t n = ht_ahead_take(x->ahead, most, id, logprob);
+    x->round.made = n; /* in no time of the target's */
     for (; *k < n; ++*k) {
         x->cls[*k] = ht_adapt_bin_class(exp((double)logprob[*k]));
         chain *= ht_adapt_chance(a, x->cls[*k]);

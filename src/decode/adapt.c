@@ -11,6 +11,8 @@ static const double row_guess = 0.15, /* time of an extra row before any was mea
     row_least = 0.01,                 /* no extra row counts as cheaper than this */
     margin = 1.1,                     /* times are taken this much longer than measured */
     prior_weight = 4,                 /* tokens that a starting chance counts for */
+    guess_weight = 2,                 /* measurements that a starting cost counts for */
+    line_weight = 4,                  /* that the cost of k rows by other numbers of rows does */
     memory = 0.95,     /* older tokens count this much less for each newer one: about 20 count */
     loss_share = 0.01, /* losses allowed, per token made */
     window_loss = 1,   /* plain steps a young window may lose before its source is paused */
@@ -109,11 +111,12 @@ static double median_of(const ht_adapt_cost *c)
     return c->n ? v[(c->n - 1) / 2] : 0;
 }
 
-/* Before the third measurement no more is believed than twice the guess. */
-static double cost(const ht_adapt_cost *c, double guess)
+/* The median, and a figure from elsewhere that counts for `weight` measurements; before the third
+ * no more is believed than twice that figure, so that one disturbed round decides nothing. */
+static double cost(const ht_adapt_cost *c, double other, double weight)
 {
-    if (!c->n) return guess;
-    return c->n < COSTS_FEW ? fmin(median_of(c), 2 * guess) : median_of(c);
+    const double own = c->n < COSTS_FEW ? fmin(median_of(c), 2 * other) : median_of(c);
+    return (c->n * own + weight * other) / (c->n + weight);
 }
 
 static void measured(ht_adapt_cost *c, double x, double least)
@@ -123,26 +126,17 @@ static void measured(ht_adapt_cost *c, double x, double least)
     if (c->n < HT_ADAPT_COSTS) c->n++;
 }
 
-static double row_cost(const ht_adapt *a, uint32_t k)
-{
-    return k ? cost(&a->extra[k], row_guess * k) : 0;
-}
-
-/* Time of k extra rows: measured, or on the line through the nearest measured ones. */
+/* Time of k extra rows: what that many took, and k times what a row of any round took. Few rounds
+ * have the same k, so alone their times would say more of the machine's moods than of k. */
 static double extra(const ht_adapt *a, uint32_t k)
 {
-    uint32_t lo = k, hi = k;
-    while (lo && !a->extra[lo].n) lo--;
-    while (hi <= HT_ADAPT_MOST && !a->extra[hi].n) hi++;
-    const double x = row_cost(a, lo);
-    if (lo == k) return x;
-    if (hi <= HT_ADAPT_MOST) return x + (row_cost(a, hi) - x) * (k - lo) / (hi - lo);
-    return x + (k - lo) * (lo ? x / lo : row_guess);
+    const double line = k * cost(&a->row, row_guess, guess_weight);
+    return k ? cost(&a->extra[k], line, line_weight) : 0;
 }
 
 static double draft_cost(const ht_adapt *a)
 {
-    return cost(&a->draft, draft_guess);
+    return cost(&a->draft, draft_guess, guess_weight);
 }
 
 static double sync_cost(const ht_adapt *a)
@@ -227,9 +221,14 @@ static void pause(ht_adapt *a, enum ht_adapt_from from)
     s->n = s->at = 0;
     s->off_until = a->tokens + s->pause;
     if (s->pause < PAUSE_LAST) s->pause *= 2;
-    /* A model that is off learns nothing meanwhile: it starts again from the first chances. */
+    /* A model that is off learns nothing meanwhile: it starts again from the first chances. So do
+     * the times: one that was wrong would never be measured again. */
     if (from != HT_ADAPT_MODEL) return;
     for (int c = HT_ADAPT_MATCHES; c < HT_ADAPT_CLASSES; c++) a->tested[c] = a->right[c] = 0;
+    memset(a->extra, 0, sizeof a->extra);
+    a->row = a->draft = (ht_adapt_cost){0};
+    a->n_plain = a->plain_at = 0;
+    a->tried_again = true;
 }
 
 static void judge(ht_adapt *a, enum ht_adapt_from from, double saved)
@@ -248,18 +247,20 @@ static void judge(ht_adapt *a, enum ht_adapt_from from, double saved)
 /* Plain steps that a round is expected to take, by the medians. */
 static double expected(const ht_adapt *a, const ht_adapt_round *r)
 {
-    const double model = r->from == HT_ADAPT_MODEL ? r->drafted * draft_cost(a) : 0;
+    const double model = r->from == HT_ADAPT_MODEL ? r->made * draft_cost(a) : 0;
     const double sync = r->first ? 0 : r->sync_tokens * sync_cost(a);
     return 1 + extra(a, r->drafted) + model + sync;
 }
 
 static void learn_costs(ht_adapt *a, const ht_adapt_round *r, double step)
 {
-    if (r->drafted && r->drafted <= HT_ADAPT_MOST)
-        measured(&a->extra[r->drafted], (double)r->verify_ns / step - 1, row_least * r->drafted);
-    if (r->from == HT_ADAPT_MODEL && r->drafted)
-        measured(&a->draft, (double)r->draft_ns / step / r->drafted, 0);
-    if (r->sync_tokens > 1) measured(&a->sync, (double)r->sync_ns / step / r->sync_tokens, 0);
+    if (r->drafted && r->drafted <= HT_ADAPT_MOST) {
+        const double rows = (double)r->verify_ns / step - 1;
+        measured(&a->extra[r->drafted], rows, row_least * r->drafted);
+        measured(&a->row, rows / r->drafted, row_least);
+    }
+    if (r->made) measured(&a->draft, (double)r->draft_ns / step / r->made, 0);
+    if (r->sync_tokens) measured(&a->sync, (double)r->sync_ns / step / r->sync_tokens, 0);
 }
 
 int64_t ht_adapt_round_done(ht_adapt *a, const ht_adapt_round *r)
@@ -274,11 +275,12 @@ int64_t ht_adapt_round_done(ht_adapt *a, const ht_adapt_round *r)
     const double took = (double)(r->first ? all - r->sync_ns : all) / step;
     const bool known = r->drafted <= HT_ADAPT_MOST && a->extra[r->drafted].n;
     a->slow = known && took > far * expected(a, r) ? a->slow + 1 : 0;
+    /* A lookup shows what it would have won when it is left out, so it pays in full; a model that
+     * is tried again does while its times are new. */
+    const bool full = r->from != HT_ADAPT_MODEL || (a->tried_again && a->row.n < COSTS_FEW);
     learn_costs(a, r, step);
     if (a->slow >= SLOW_ROUNDS) a->n_plain = a->plain_at = 0;
-    /* A lookup shows what it would have won when it is left out, so it pays in full. */
-    const bool model = r->from == HT_ADAPT_MODEL;
-    const double judged = r->tokens - (model ? fmin(took, expected(a, r)) : took);
+    const double judged = r->tokens - (full ? took : fmin(took, expected(a, r)));
     a->ledger += judged;
     judge(a, r->from, judged);
     return (int64_t)(r->tokens * unit) - (int64_t)all;

@@ -20,7 +20,7 @@
 enum { HT_ADAPT_MOST = 15,           /* drafted tokens of a round at most                         */
        HT_ADAPT_WINDOW = 16,         /* rounds over which a source is judged                      */
        HT_ADAPT_PLAIN = 9,           /* plain steps whose median is the unit                      */
-       HT_ADAPT_COSTS = 5 };         /* measurements whose median is a cost                       */
+       HT_ADAPT_COSTS = 9 };         /* measurements whose median is a cost                       */
 enum ht_adapt_from { HT_ADAPT_LOOKUP, HT_ADAPT_MODEL, HT_ADAPT_SOURCES };
 enum { HT_ADAPT_MATCHES = 5,         /* classes of lookup: match of 2, 3, 4-7, 8-15, 16           */
        HT_ADAPT_BINS = 8,            /* classes of a model: eighths of its own probability        */
@@ -43,7 +43,9 @@ typedef struct {                     /* by ht_adapt_init; one per sequence      
     uint64_t plain[HT_ADAPT_PLAIN];  /* ns of the last plain steps                                */
     uint32_t n_plain, plain_at, since_plain;
     uint32_t slow;                   /* rounds in a row far slower than expected                  */
+    bool tried_again;                /* the draft model was off before                            */
     ht_adapt_cost extra[HT_ADAPT_MOST + 1]; /* time of k extra rows                               */
+    ht_adapt_cost row;               /* of one of them, in rounds of any k                        */
     ht_adapt_cost draft, sync;       /* of one drafted token; of one the model catches up on      */
     double tested[HT_ADAPT_CLASSES], right[HT_ADAPT_CLASSES];
     ht_adapt_source source[HT_ADAPT_SOURCES];
@@ -54,8 +56,9 @@ typedef struct {                     /* by ht_adapt_init; one per sequence      
 typedef struct {                     /* a finished round                                          */
     enum ht_adapt_from from;
     uint32_t drafted, tokens;        /* tokens: what it made, at least 1                          */
+    uint32_t made;                   /* guesses that took draft_ns, with the one not worth a row  */
     uint64_t verify_ns, draft_ns;    /* draft_ns: to draft, without sync_ns                       */
-    uint64_t sync_ns;                /* to bring the draft model up to date                       */
+    uint64_t sync_ns;                /* to bring the draft model up to date: many tokens at once  */
     uint32_t sync_tokens;
     bool first;                      /* sync_ns is the first view: judged before           */
 } ht_adapt_round;

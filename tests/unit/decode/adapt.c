@@ -57,7 +57,7 @@ static void lookup_step(ht_adapt *a, const world *w, uint32_t match, uint64_t *s
 static void model_step(ht_adapt *a, const world *w, uint64_t *seed, total *t)
 {
     const int cls = ht_adapt_bin_class(w->p);
-    uint32_t k = 0;
+    uint32_t k = 0, made = 0;
     double chain = 1;
     if (ht_adapt_wants_plain(a) || !ht_adapt_model(a, 1)) {
         plain(a, t);
@@ -65,14 +65,16 @@ static void model_step(ht_adapt *a, const world *w, uint64_t *seed, total *t)
     }
     while (ht_adapt_more(a, k, chain)) {
         chain *= ht_adapt_chance(a, cls);
+        made++;
         if (!ht_adapt_keep(a, k, chain)) break;
         k++;
     }
     const uint32_t right = draw_right(w, k, seed);
-    const double draft = 1000 * w->draft * k, verify = 1000 + 1000 * w->row * k;
+    const double draft = 1000 * w->draft * made, verify = 1000 + 1000 * w->row * k;
     const ht_adapt_round r = {.from = HT_ADAPT_MODEL,
                               .drafted = k,
                               .tokens = right + 1,
+                              .made = made,
                               .verify_ns = (uint64_t)verify,
                               .draft_ns = (uint64_t)draft};
     for (uint32_t i = 0; i < k && i <= right; i++) {
@@ -116,6 +118,7 @@ T_CASE(adapt, first_view)
     const ht_adapt_round r = {.from = HT_ADAPT_MODEL,
                               .drafted = 1,
                               .tokens = 2,
+                              .made = 1,
                               .verify_ns = 1300,
                               .draft_ns = 200,
                               .sync_ns = 20000,
@@ -230,8 +233,12 @@ T_CASE(adapt, a_slower_machine_is_measured_again)
     ht_adapt a;
     ht_adapt_init(&a);
     for (int i = 0; i < 3; i++) ht_adapt_plain_done(&a, 1000);
-    const ht_adapt_round fast = {
-        .from = HT_ADAPT_MODEL, .drafted = 3, .tokens = 3, .verify_ns = 1150, .draft_ns = 300};
+    const ht_adapt_round fast = {.from = HT_ADAPT_MODEL,
+                                 .drafted = 3,
+                                 .tokens = 3,
+                                 .made = 3,
+                                 .verify_ns = 1150,
+                                 .draft_ns = 300};
     ht_adapt_round slow = fast;
     slow.verify_ns *= 3;
     slow.draft_ns *= 3;
