@@ -4,6 +4,7 @@
 #define HT_KV_H
 #include "core/arena.h"
 #include "step/kvpool.h"
+#include <stdbool.h>
 
 typedef struct ht_pool ht_pool;
 typedef struct {
@@ -19,6 +20,7 @@ typedef struct {
     /* Copy one page in all layers of its class (a backend's page_copy); NULL: memcpy. */
     int (*copy)(void *dev, ht_kv *, int kv_class, uint32_t dst, uint32_t src, ht_err *);
     void *dev;
+    bool device;                     /* alloc gives memory that the host cannot address           */
 } ht_pool_params;
 HT_MUST_USE int ht_pool_new(ht_pool **, const ht_pool_params *, ht_err *);
 void ht_pool_free(ht_pool *);
@@ -31,6 +33,27 @@ uint64_t ht_pool_estimate(const ht_pool_params *);
 /* Pages of each class that n_seqs sequences of ctx positions need, chunks of up to ubatch rows. */
 void ht_pool_size(uint32_t ctx, uint32_t n_seqs, uint32_t window, uint32_t ubatch,
                   uint32_t n_pages[HT_KV_CLASSES]);
+
+/* ---- a second place: the same pages in other memory, for two engines of which neither can address
+ * what the other reads ---- */
+enum { HT_KV_PLACES = 2 };           /* place 0 is where ht_pool_new() put the planes             */
+typedef struct {
+    /* As in ht_pool_params, for the second place; dev is handed to these three. */
+    int (*alloc)(void *dev, size_t bytes, void **mem, ht_err *);
+    void (*release)(void *dev, void *mem, size_t bytes);
+    int (*copy)(void *dev, ht_kv *, int kv_class, uint32_t dst, uint32_t src, ht_err *);
+    void *dev;
+    bool device;
+    /* Move pages between the places (ht_backend.kv_move of the engine that addresses both). */
+    int (*move)(void *mover, ht_kv *dst, ht_kv *src, int layer0, int n_layers,
+                const uint32_t *pages, size_t n, ht_err *);
+    void *mover;
+} ht_pool_place;
+/* Before any page is taken, once. HT_EUNSUPPORTED: packed types have one place. */
+HT_MUST_USE int ht_pool_add_place(ht_pool *, const ht_pool_place *, ht_err *);
+int ht_pool_places(const ht_pool *);
+ht_kv *ht_pool_kv_at(ht_pool *, int place);            /* borrowed                                */
+typedef struct { uint64_t bytes, pages; } ht_moved;    /* between places                          */
 
 /* Raw slots of a class that n_seqs sequences need at most, in steps of up to ubatch rows. */
 uint32_t ht_pool_raw(uint32_t n_seqs, uint32_t ubatch);
@@ -50,6 +73,9 @@ uint32_t ht_seq_len(const ht_seq *);
 /* Make positions [len, len+n) writable: allocates pages, copies shared ones. HT_EFULL when the pool
  * or ctx_max is exhausted; the sequence is then unchanged. */
 HT_MUST_USE int ht_seq_reserve(ht_seq *, uint32_t n, ht_err *);
+/* The next run reads and writes in this place: pages that are behind there are moved to it first,
+ * and *moved grows by what that was. A sequence begins in place 0. */
+HT_MUST_USE int ht_seq_bring(ht_seq *, int place, ht_moved *moved, ht_err *);
 void ht_seq_advance(ht_seq *, uint32_t n);             /* n positions were written                */
 /* Back to len. Always possible: to where the last reservation began if that is at most
  * HT_SEQ_BACK positions ago, and to 0. Windowed layers and packed types give up what older

@@ -25,7 +25,8 @@ struct ht_pool {
     uint64_t copied_bytes;
     kv__on_full_fn on_full; /* NULL: nobody has pages to give back */
     void *on_full_user;
-    kv__raw *raw; /* NULL: no packed types */
+    kv__raw *raw;      /* NULL: no packed types */
+    kv__place *second; /* NULL: one place */
 };
 
 int kv__type(const ht_pool_params *p, uint32_t layer, int is_v)
@@ -113,6 +114,7 @@ static void fill_kv(ht_pool *o, const ht_pool_params *p)
     kv->n_kv_heads = p->n_kv_heads;
     kv->head_dim = p->head_dim;
     kv->window = p->window;
+    kv->device = p->device;
     uint8_t *at = o->block;
     for (uint32_t i = 0; i < p->n_layers; i++) {
         kv->layer_class[i] = p->layer_class[i];
@@ -179,6 +181,7 @@ void ht_pool_free(ht_pool *o)
 {
     if (!o) return;
     kv__raw_del(o->raw);
+    kv__place_del(o->second);
     if (o->block) {
         if (o->p.release) o->p.release(o->p.dev, o->block, o->block_bytes);
         else if (!o->p.alloc) ht_page_free(o->block, o->block_bytes);
@@ -190,6 +193,27 @@ void ht_pool_free(ht_pool *o)
 ht_kv *ht_pool_kv(ht_pool *o)
 {
     return &o->kv;
+}
+
+int ht_pool_add_place(ht_pool *o, const ht_pool_place *p, ht_err *e)
+{
+    if (o->raw)
+        return HT_FAIL(e, HT_EUNSUPPORTED,
+                       "packed KV types are kept in one place only; use f16 or f32");
+    if (o->second || !p->move)
+        return HT_FAIL(e, HT_EARG,
+                       "KV pool: a second place is made once, with a way to move pages");
+    return kv__place_new(&o->second, &o->kv, o->block, o->block_bytes, p, o->arena, e);
+}
+
+int ht_pool_places(const ht_pool *o)
+{
+    return o->second ? HT_KV_PLACES : 1;
+}
+
+ht_kv *ht_pool_kv_at(ht_pool *o, int place)
+{
+    return place && o->second ? kv__place_kv(o->second) : &o->kv;
 }
 
 uint64_t ht_pool_estimate(const ht_pool_params *p)
@@ -204,7 +228,7 @@ uint64_t ht_pool_bytes(const ht_pool *o)
     for (uint32_t l = 0; o->raw && l < o->kv.n_layers; l++)
         for (int v = 0; v < 2; v++)
             if (o->kv.raw[l][v]) raw += o->kv.raw_bytes * o->kv.n_raw[o->kv.layer_class[l]];
-    return o->block_bytes + raw;
+    return o->block_bytes + kv__place_bytes(o->second) + raw;
 }
 
 /* A sequence holds its first page, at most the two behind a position HT_SEQ_BACK ago and those up
@@ -277,6 +301,11 @@ kv__raw *kv__raw_of(const ht_pool *o)
     return o->raw;
 }
 
+kv__place *kv__place_of(const ht_pool *o)
+{
+    return o->second;
+}
+
 uint32_t kv__window(const ht_pool *o)
 {
     return o->kv.window;
@@ -328,6 +357,7 @@ void kv__take(ht_pool *o, int kv_class, uint32_t after, uint32_t n, uint32_t *ou
         else
             while (c->refs[id]) id++;
         c->refs[id] = 1;
+        kv__place_fresh(o->second, kv_class, id);
         out[i] = id;
     }
     c->n_free -= n;
@@ -336,8 +366,9 @@ void kv__take(ht_pool *o, int kv_class, uint32_t after, uint32_t n, uint32_t *ou
 int kv__copy(ht_pool *o, int kv_class, uint32_t dst, uint32_t src, ht_err *e)
 {
     ht_kv *kv = &o->kv;
-    if (o->p.copy) HT_TRY(o->p.copy(o->p.dev, kv, kv_class, dst, src, e));
-    for (uint32_t i = 0; i < kv->n_layers; i++) {
+    const bool has = kv__place_has(o->second, 0, kv_class, src);
+    if (has && o->p.copy) HT_TRY(o->p.copy(o->p.dev, kv, kv_class, dst, src, e));
+    for (uint32_t i = 0; has && i < kv->n_layers; i++) {
         if (kv->layer_class[i] != kv_class) continue;
         for (int v = 0; v < 2; v++) {
             size_t n = (size_t)kv->page_bytes[i][v];
@@ -346,5 +377,6 @@ int kv__copy(ht_pool *o, int kv_class, uint32_t dst, uint32_t src, ht_err *e)
             o->copied_bytes += n;
         }
     }
+    HT_TRY(kv__place_copy(o->second, kv_class, dst, src, &o->copied_bytes, e));
     return o->raw ? kv__raw_copy(o->raw, kv_class, dst, src, &o->copied_bytes) : 0;
 }

@@ -177,11 +177,20 @@ static uint32_t enter(ht_prefix *x, uint32_t parent, const uint8_t parent_key[32
 
 /* ---- the folder ------------------------------------------------------------------------------ */
 
+/* A page's bytes in the pool's first place. */
 static int page_io(ht_prefix *x, int c, uint32_t page, void *host, int write, ht_err *e)
 {
     ht_kv *kv = ht_pool_kv(x->pool);
-    if (x->p.io) return x->p.io(x->p.dev, kv, c, page, host, write, e);
-    return ht_host_page_io(NULL, kv, c, page, host, write, e);
+    kv__place *second = kv__place_of(x->pool);
+    ht_moved moved = {0};
+    if (second && !write) {
+        kv__place_want(second, 0, c, page, HT_PAGE);
+        HT_TRY(kv__place_move(second, 0, &moved, e));
+    }
+    HT_TRY(x->p.io ? x->p.io(x->p.dev, kv, c, page, host, write, e)
+                   : ht_host_page_io(NULL, kv, c, page, host, write, e));
+    if (write) kv__place_wrote(second, 0, c, page, 0, HT_PAGE);
+    return 0;
 }
 
 static void describe(const ht_prefix *x, const entry *n, ht_pagefile *f)

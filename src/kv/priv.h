@@ -29,6 +29,27 @@ int kv__raw_copy(kv__raw *, int kv_class, uint32_t dst, uint32_t src, uint64_t *
 kv__raw *kv__raw_of(const ht_pool *);
 int kv__type(const ht_pool_params *, uint32_t layer, int is_v);
 
+/* ---- place.c: NULL stands for a pool with one place; then nothing is done ---- */
+typedef struct kv__place kv__place;
+/* block, bytes: where the first place's planes lie. Frees nothing when it fails; the arena does. */
+HT_MUST_USE int kv__place_new(kv__place **, ht_kv *first, const void *block, size_t bytes,
+                              const ht_pool_place *, ht_arena *, ht_err *);
+void kv__place_del(kv__place *);
+ht_kv *kv__place_kv(kv__place *);
+uint64_t kv__place_bytes(const kv__place *);
+void kv__place_fresh(kv__place *, int kv_class, uint32_t id);    /* nothing of it is valid        */
+/* Has it a valid position there? */
+bool kv__place_has(const kv__place *, int place, int kv_class, uint32_t id);
+/* The second place's part of a page's copy. */
+HT_MUST_USE int kv__place_copy(kv__place *, int kv_class, uint32_t dst, uint32_t src,
+                               uint64_t *bytes, ht_err *);
+/* Positions [from, to) of a page were written in a place; those before are valid there. */
+void kv__place_wrote(kv__place *, int place, int kv_class, uint32_t id, uint32_t from, uint32_t to);
+/* Its first `positions` will be read in a place; then move all that are behind there. */
+void kv__place_want(kv__place *, int place, int kv_class, uint32_t id, uint32_t positions);
+HT_MUST_USE int kv__place_move(kv__place *, int to, ht_moved *, ht_err *);
+kv__place *kv__place_of(const ht_pool *);
+
 /* Layers of this class exist, so its pages hold something. */
 bool kv__class_used(const ht_pool *, int kv_class);
 uint32_t kv__window(const ht_pool *);

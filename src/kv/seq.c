@@ -15,6 +15,7 @@ struct ht_seq {
      * far as this sequence has read them; began: where the last reservation began. */
     uint32_t raw, done, began;
     uint32_t settled; /* length at the last eviction; there is no way back behind it */
+    int place;        /* of runs, ht_seq_bring() */
 };
 
 static uint32_t pages_for(uint32_t len)
@@ -194,10 +195,39 @@ int ht_seq_reserve(ht_seq *s, uint32_t n, ht_err *e)
     return 0;
 }
 
+int ht_seq_bring(ht_seq *s, int place, ht_moved *moved, ht_err *e)
+{
+    kv__place *x = kv__place_of(s->pool);
+    s->place = place;
+    if (!x) return 0;
+    for (int c = 0; c < HT_KV_CLASSES; c++)
+        for (uint32_t i = 0; i < pages_for(s->len); i++) {
+            const uint32_t held = s->len - i * HT_PAGE;
+            if (s->table[c][i] == HT_NOPAGE) continue;
+            kv__place_want(x, place, c, s->table[c][i], held < HT_PAGE ? held : HT_PAGE);
+        }
+    return kv__place_move(x, place, moved, e);
+}
+
+/* Positions [len, len+n) are valid where the run was, and nowhere else. */
+static void wrote(ht_seq *s, uint32_t n)
+{
+    kv__place *x = kv__place_of(s->pool);
+    const uint32_t end = s->len + n;
+    for (uint32_t at = s->len, to; x && at < end; at = to) {
+        const uint32_t i = at / HT_PAGE, from = at % HT_PAGE;
+        to = (i + 1) * HT_PAGE < end ? (i + 1) * HT_PAGE : end;
+        for (int c = 0; c < HT_KV_CLASSES; c++)
+            if (s->table[c][i] != HT_NOPAGE)
+                kv__place_wrote(x, s->place, c, s->table[c][i], from, from + (to - at));
+    }
+}
+
 /* n positions from len on were written; they must have been reserved. */
 void ht_seq_advance(ht_seq *s, uint32_t n)
 {
     uint32_t full = s->len / HT_PAGE;
+    wrote(s, n);
     s->len += n;
     kv__raw *raw = kv__raw_of(s->pool);
     if (!raw || n == 0) return;
@@ -275,6 +305,7 @@ int ht_seq_fork(ht_seq **out, const ht_seq *src, ht_err *e)
     s->done = src->done;
     s->began = src->len;
     s->settled = src->settled;
+    s->place = src->place;
     for (int c = 0; c < HT_KV_CLASSES; c++) {
         for (uint32_t i = 0; i < pages_for(src->len); i++) {
             uint32_t page = src->table[c][i];

@@ -18,6 +18,9 @@ int ht_host_kv_alloc(ht_dev *dev, size_t bytes, void **mem, ht_err *e)
 int ht_host_kv_attach(ht_dev *dev, ht_kv *kv, ht_err *e)
 {
     (void)dev;
+    if (kv->device)
+        return HT_FAIL(e, HT_EUNSUPPORTED,
+                       "this engine cannot address a KV cache in a device's memory");
     for (uint32_t i = 0; i < kv->n_layers; i++)
         for (int v = 0; v < 2; v++)
             if (kv->type[i][v] >= HT_KVTYPES || !ht_kvtype_fits(kv->type[i][v], kv->head_dim))

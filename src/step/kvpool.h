@@ -28,6 +28,7 @@ typedef struct ht_kv {
     uint32_t n_layers, n_kv_heads, head_dim;
     uint32_t n_pages[HT_KV_CLASSES];
     uint32_t window;                 /* keys a windowed layer sees; 0 when no layer is windowed   */
+    bool device;                     /* the planes are memory that the host cannot address        */
     uint8_t *layer_class;            /* [n_layers]                                                */
     uint8_t (*type)[2];              /* [n_layers][K,V] enum ht_kvtype                            */
     uint64_t (*page_bytes)[2];       /* [n_layers][K,V]                                           */
