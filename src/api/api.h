@@ -45,6 +45,7 @@ typedef struct {
     const ht_backend *be;
     ht_dev *dev;
     bool no_chain; /* it does not pick tokens by itself */
+    uint8_t place; /* of the pool's planes that its plans read and write */
 } api__unit;
 
 /* Where a phase runs and why. */
@@ -192,6 +193,11 @@ typedef struct {
     ht_err damaged; /* code 0: no file was refused */
 } api__prefix_record;
 
+/* Pages that a phase found in the other phase's place, and what bringing them took. */
+typedef struct {
+    uint64_t bytes, pages, ns;
+} api__hand_record;
+
 /* What eviction did in one call. */
 typedef struct {
     uint64_t rounds, pages; /* decisions that gave something up, and how much */
@@ -215,6 +221,7 @@ typedef struct {
     api__prefix_record prefix;
     api__evict_record evict;
     api__phase phase[API_PHASES]; /* where the phases run, as decided for this call */
+    api__hand_record hand[API_PHASES];
     bool mismatch;                /* a run was not what was planned */
     uint64_t begin_ns;            /* clock */
     api__attempt attempt[2];
@@ -257,6 +264,20 @@ struct ht_session {
 /* Enter/leave the engine from one thread; HT_EBUSY when another is inside. */
 HT_MUST_USE int api__enter(ht_engine *, ht_err *);
 void api__leave(ht_engine *);
+
+/* ---- place.c ---- */
+/* The pool, with a second place where a device cannot address the first one, and every unit
+ * attached to the place that it addresses. */
+HT_MUST_USE int api__pool_make(ht_engine *, ht_pool_params *, ht_err *);
+/* How many places the pool of these units will have. */
+int api__places(const ht_engine *);
+/* The planes that a unit's plans are made for. */
+ht_kv *api__kv_of(const ht_engine *, const api__unit *);
+/* What the phases' hand-off is: a member "handOff", or nothing where they share a place. n_prompt
+ * 0: of no prompt in particular. */
+void api__write_hand(ht_jw *, const ht_engine *, uint32_t n_prompt);
+/* What a phase's hand-off took in a call: the same. */
+void api__write_handed(ht_jw *, const api__record *, int phase);
 
 /* ---- memory.c ---- */
 /* [n_layers] KV classes of the layers, in the arena; NULL: memory. */

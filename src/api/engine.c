@@ -210,9 +210,11 @@ static int estimate(ht_engine *e, const uint8_t *cls, uint32_t ctx, api__memory 
         api__bucket_shared(e, API_DECODE, &b[API_DECODE]);
     }
     HT_TRY(api__memory_of(e->phase, e->file, e->model, e->tape, e->n_tape, b, pool, m, err));
+    const uint64_t again = m->kv == UINT64_MAX ? 0 : m->kv * (uint64_t)(api__places(e) - 1);
     const uint64_t extra = api__whole_extra(e);
+    m->kv += again;
     m->scratch += extra;
-    if (m->total <= UINT64_MAX - extra) m->total += extra;
+    if (m->total <= UINT64_MAX - extra - again) m->total += extra + again;
     return 0;
 }
 
@@ -265,55 +267,13 @@ static int check_memory(const ht_engine *e, uint64_t avail, ht_err *err)
                    e->mem.scratch >> 20, avail >> 20);
 }
 
-static int pool_alloc(void *dev, size_t bytes, void **mem, ht_err *err)
-{
-    const api__unit *u = dev;
-    return u->be->kv_alloc(u->dev, bytes, mem, err);
-}
-
-static void pool_release(void *dev, void *mem, size_t bytes)
-{
-    const api__unit *u = dev;
-    if (u->be->kv_free) u->be->kv_free(u->dev, mem, bytes);
-    else ht_page_free(mem, bytes);
-}
-
-static int pool_copy(void *dev, ht_kv *kv, int kv_class, uint32_t dst, uint32_t src, ht_err *err)
-{
-    const api__unit *u = dev;
-    return u->be->page_copy(u->dev, kv, kv_class, dst, src, err);
-}
-
-/* The decode engine's device owns the planes where it has an allocator of its own: decode reads
- * them most. The other phase's engine must be able to address them. */
+/* A packer of its own where the machine has threads to spare for it. */
 static int make_pool(ht_engine *e, const ht_engine_params *p, ht_pool_params *params, ht_err *err)
 {
-    api__unit *u = e->phase[API_DECODE].unit;
-    if (u->be->kv_alloc) {
-        params->alloc = pool_alloc;
-        params->release = pool_release;
-        params->dev = u;
-    }
-    if (u->be->kv_alloc && u->be->page_copy) params->copy = pool_copy;
-    HT_TRY(ht_pool_new(&e->pool, params, err));
-    ht_pool_kv(e->pool)->k_mean = e->kv.k_mean;
+    HT_TRY(api__pool_make(e, params, err));
     if (p->kv_pack == HT_KV_PACK_THREAD ||
         (p->kv_pack == HT_KV_PACK_AUTO && e->cpu.affinity > e->threads))
         HT_TRY(ht_pool_async(e->pool, err));
-    for (size_t i = 0; i < e->n_units; i++) {
-        ht_err why = {0};
-        if (!e->unit[i].be->kv_attach(e->unit[i].dev, ht_pool_kv(e->pool), &why)) continue;
-        if (e->n_units == 1) {
-            if (err) *err = why;
-            return why.code;
-        }
-        return HT_FAIL(
-            err, HT_EUNSUPPORTED,
-            "prefill on %s and decode on %s cannot share a KV cache: %s cannot attach to it "
-            "(%s); name one engine for both",
-            e->phase[API_PREFILL].unit->be->name, e->phase[API_DECODE].unit->be->name,
-            e->unit[i].be->name, why.msg);
-    }
     return 0;
 }
 

@@ -55,7 +55,7 @@ static int count_step(const ht_engine *e, const api__unit *u, const ht_cut *cuts
                    .flags = flags};
     ht_plan *plan = NULL;
     ht_seq *seq = NULL;
-    HT_TRY(u->be->plan(&plan, u->dev, ht_pool_kv(e->pool), e->tape, cuts, n, &b, err));
+    HT_TRY(u->be->plan(&plan, u->dev, api__kv_of(e, u), e->tape, cuts, n, &b, err));
     int rc = ht_seq_new(&seq, e->pool, e->ctx, err);
     if (!rc) rc = ht_seq_reserve(seq, 1, err);
     if (!rc) {
@@ -211,6 +211,7 @@ static int explain(ht_jw *w, ht_engine *e, uint32_t n_prompt, uint32_t depth, ht
     HT_TRY(write_phase(w, e, API_PREFILL, n_prompt, 0, arena, err));
     HT_TRY(write_phase(w, e, API_DECODE, 1, depth, arena, err));
     ht_jw_end(w, ']');
+    api__write_hand(w, e, n_prompt);
     ht_jw_end(w, '}');
     return 0;
 }

@@ -128,6 +128,7 @@ int ht_engine_info(const ht_engine *e, char **json, ht_err *err)
     api__whole_info(&w, e);
     ht_jw_key(&w, "engines");
     write_engines(&w, e);
+    api__write_hand(&w, e, 0);
     ht_jw_end(&w, '}');
     return api__take_json(&b, json, err);
 }

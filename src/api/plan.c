@@ -71,7 +71,7 @@ static int describe(ht_engine *e, api__plan *p, ht_err *err)
 
 int api__plan_encode(ht_engine *e, api__plan *p, ht_err *err)
 {
-    return p->be->plan(&p->plan, p->unit->dev, ht_pool_kv(e->pool), e->tape, p->cuts, p->n_cuts,
+    return p->be->plan(&p->plan, p->unit->dev, api__kv_of(e, p->unit), e->tape, p->cuts, p->n_cuts,
                        &p->bucket, err);
 }
 

@@ -202,6 +202,23 @@ static int reserve(ht_engine *e, const api__plan *p, const api__part *part, uint
     return 0;
 }
 
+/* The sessions' pages to where the plan reads and writes; each session's record has its own. */
+static int bring(const api__plan *p, const api__part *part, uint32_t n, ht_err *err)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        ht_session *s = part[k].s;
+        api__hand_record *h = &s->rec.hand[part[k].phase];
+        ht_moved moved = {0};
+        const uint64_t t0 = ht_now_ns();
+        const int rc = ht_seq_bring(s->seq, p->unit->place, &moved, err);
+        h->bytes += moved.bytes;
+        h->pages += moved.pages;
+        if (moved.pages) h->ns += ht_now_ns() - t0;
+        if (rc) return rc;
+    }
+    return 0;
+}
+
 static int run_reserved(ht_engine *e, const api__plan *p, const api__part *part, uint32_t n,
                         const float **logits, ht_err *err)
 {
@@ -209,6 +226,7 @@ static int run_reserved(ht_engine *e, const api__plan *p, const api__part *part,
     ht_run_stats st = {0};
     const uint8_t rope_long = part[0].s->rope_long;
     float *const mass = part[0].s->evict.mass;
+    HT_TRY(bring(p, part, n, err));
     if (n == 1) fill_one(part, &b, &rope_long, &mass);
     else fill_many(e, part, n, &b);
     HT_TRY(drive(part, n, p, &b, logits, NULL, err));
@@ -263,6 +281,7 @@ static int chain_reserved(api__part *part, const api__plan *p, ht_batch *b, cons
     const uint32_t pos = ht_seq_len(s->seq);
     size_t n = 0;
     bool ran;
+    HT_TRY(bring(p, part, 1, err));
     const int end = drive(part, 1, p, b, NULL, &ran, err);
     if (end && (end != HT_ECANCELLED || !ran)) return end;
     if (p->be->stats(p->plan, &st))

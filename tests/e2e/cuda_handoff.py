@@ -1,0 +1,106 @@
+"""Prefill on one engine and decode on another that cannot address its memory: cuda and cpu, on a card that the host
+computes (tests/unit/backend_cuda/card.c; its memory cannot be read at its addresses). The tokens are those of the
+engines alone; the pages that crossed, and nothing else, are in the receipt's handOff."""
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
+from e2e import TALE, check, doc, end, err, run, skip
+from server import Server, chat, content
+
+ENV = {'LD_LIBRARY_PATH': os.path.join(os.path.dirname(os.path.abspath(os.environ['HETERO'])), 'test', 'card')}
+PROMPT = 'Once upon a time there was a girl who had a big red ball. ' * 3
+TEXT = ['run', TALE, '-p', PROMPT, '-n', '12', '--temp', '0', '-c', '256', '--json']
+PAIRS = (('cuda', 'cpu'), ('cpu', 'cuda'))
+PAGE = 262144  # bytes of a page of tale-9m: 8 layers, K and V, 4 heads of 64, 32 positions, f16
+
+
+def pair(prefill, decode):
+    return ['--prefill-engine', prefill, '--decode-engine', decode]
+
+
+def handed(receipt):
+    return [p.get('handOff') for p in receipt['phases']]
+
+
+def moved(hand, pages):
+    return hand['pages'] == pages and hand['bytes'] == pages * PAGE and (hand['ns'] > 0) == (pages > 0)
+
+
+def one_prompt():
+    want = doc(*TEXT)
+    check(all(h is None for h in handed(want['receipt'])), 'one engine hands nothing over')
+    n = want['receipt']['nPrompt']
+    pages = (n + 31) // 32
+    check(pages >= 2 and n % 32, 'a prompt of more than a page', n)
+    for prefill, decode in PAIRS:
+        name = '%s to %s' % (prefill, decode)
+        for ubatch in ('512', '20')[:1 + (prefill == 'cuda')]:
+            got = doc(*TEXT, *pair(prefill, decode), '--ubatch', ubatch, env=ENV)
+            first, second = got['receipt']['phases']
+            check(got['ids'] == want['ids'], name + ': the tokens of one engine', got['ids'])
+            check((first['executed'], second['executed']) == (prefill, decode), name + ': what ran')
+            check(moved(first['handOff'], 0), name + ': nothing goes to the prompt', first['handOff'])
+            check(moved(second['handOff'], pages), name + ': the pages of the prompt, once', second['handOff'])
+            check((second['handOff']['from'], second['handOff']['to']) == (prefill, decode), name + ': from where')
+            for p in (first, second):
+                check(p['hostCopyBytes'] == 0 and p['deviceCopyBytes'] == 0, name + ': the path itself copies nothing')
+
+
+def guesses():
+    """Rows that are taken back, and logits of every step."""
+    want = doc(*TEXT, '--lookup')
+    for prefill, decode in PAIRS:
+        got = doc(*TEXT, *pair(prefill, decode), '--lookup', env=ENV)
+        check(got['ids'] == want['ids'], 'guesses, decode on ' + decode, got['ids'])
+
+
+def said():
+    """What explain and the configuration say beforehand, and what is refused."""
+    for prefill, decode in PAIRS:
+        d = doc('explain', TALE, *pair(prefill, decode), '-p', '40', '--json', env=ENV)
+        check(d['handOff'] == {'from': prefill, 'to': decode, 'pageBytes': PAGE, 'bytes': 2 * PAGE}, 'explain', d['handOff'])
+        r = run('run', TALE, '-p', 'x', '-c', '64', *pair(prefill, decode), '--print-config=json', env=ENV)
+        d = json.loads(r.stdout)['engine']
+        check(d['handOff'] == {'from': prefill, 'to': decode, 'pageBytes': PAGE}, 'configuration', d['handOff'])
+        check(d['poolBytes'] == d['memory']['kvBytes'] == 2 * 2 * PAGE, 'two pages in two places', d['poolBytes'])
+        for more, what in ((['-ctk', 'q8_0', '-ctv', 'q8_0', '--kv-force'], 'packed KV types'),
+                           (['--evict', '256'], 'eviction')):
+            r = run('run', TALE, '-p', 'x', '-n', '2', *pair(prefill, decode), *more, env=ENV)
+            check(r.returncode == 4 and what in err(r) and 'one engine for both' in err(r), 'refused: ' + what, err(r))
+
+
+def turns(*args):
+    """Answers of a server to two chats of two turns each, in turns, and to the first prompt again."""
+    talks = [[{'role': 'user', 'content': 'Tell me of a girl and her ball. ' * n}] for n in (1, 3)]
+    text = []
+    with Server(*args, '--parallel', 2, ctx=512, env=ENV) as s:
+        for _ in range(2):
+            for talk in talks:
+                status, _, body = s.ask('/v1/chat/completions', {**chat(max_tokens=9, temperature=0), 'messages': talk})
+                check(status == 200, 'served', body)
+                talk += [{'role': 'assistant', 'content': content(body)}, {'role': 'user', 'content': 'And then?'}]
+                text.append(content(body))
+        again = {**chat(max_tokens=9, temperature=0), 'messages': talks[0][:1], 'logprobs': True}
+        status, _, body = s.ask('/v1/chat/completions', again)
+        check(status == 200 and content(body) == text[0], 'the first prompt again', body)
+    return text
+
+
+def served():
+    want = turns('--engine', 'cpu')
+    for prefill, decode in PAIRS:
+        got = turns(*pair(prefill, decode))
+        check(got == want, 'chats, decode on ' + decode, (got, want))
+
+
+probe = run('bench', TALE, '--engine', 'cuda', '-p', '1', '-n', '0', '-r', '1', env=ENV)
+if 'no CUDA kernels' in err(probe):
+    skip('hand-off between cuda and cpu', 'this build has no kernels: make found no nvcc')
+else:
+    one_prompt()
+    guesses()
+    said()
+    served()
+end()
