@@ -3,6 +3,7 @@
  * format, tokenizer, model, backends and cache meet; everything above it sees hetero.h alone. */
 #ifndef HT_API_API_H
 #define HT_API_API_H
+#include "api/hand.h"
 #include "backend/list.h"
 #include "core/arena.h"
 #include "core/buf.h"
@@ -129,6 +130,7 @@ struct ht_engine {
     ht_stage *tape; /* [n_tape], and behind it the sample stage of chained plans */
     size_t n_tape;
     ht_pool *pool;
+    api__hand *hand;   /* NULL: the pool has one place */
     ht_prefix *prefix; /* NULL: no prefix cache */
     uint32_t prefix_pages; /* of the pool, for it */
     char class_text[API_CLASSES][API_CLASS];
@@ -193,9 +195,11 @@ typedef struct {
     ht_err damaged; /* code 0: no file was refused */
 } api__prefix_record;
 
-/* Pages that a phase found in the other phase's place, and what bringing them took. */
+/* Pages that came to a phase from the other phase's place. */
 typedef struct {
-    uint64_t bytes, pages, ns;
+    uint64_t bytes, pages, ns; /* ns: of moving them */
+    uint64_t exposed_ns;       /* of it, while nothing was computed */
+    uint64_t late;             /* of the pages, moved in front of a run and not layer by layer */
 } api__hand_record;
 
 /* What eviction did in one call. */

@@ -71,7 +71,8 @@ static int add_place(ht_engine *e, api__unit *u, ht_err *err)
         if (u->be->page_copy) p.copy = pool_copy;
     }
     HT_TRY(check_pair(e, err));
-    return ht_pool_add_place(e->pool, &p, err);
+    HT_TRY(ht_pool_add_place(e->pool, &p, err));
+    return api__hand_new(&e->hand, e->pool, e->arena, err);
 }
 
 /* The first place where the unit can address it, else the second one. */
@@ -139,5 +140,7 @@ void api__write_handed(ht_jw *w, const api__record *r, int phase)
     ht_jw_kuint(w, "pages", h->pages);
     ht_jw_kuint(w, "bytes", h->bytes);
     ht_jw_kuint(w, "ns", h->ns);
+    ht_jw_kuint(w, "exposedNs", h->exposed_ns);
+    ht_jw_kbool(w, "layerByLayer", h->pages > 0 && h->late == 0);
     ht_jw_end(w, '}');
 }

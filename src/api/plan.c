@@ -14,6 +14,8 @@ void api__bucket(const ht_engine *e, int phase, uint32_t rows, uint32_t want, ht
                        .kv_fmt = api__kv_fmt(&e->kv),
                        .act = api__whole_act(e, phase),
                        .flags = e->phase[phase].flags};
+    if (phase == API_PREFILL && e->phase[phase].unit->place != e->phase[API_DECODE].unit->place)
+        out->flags |= HT_KV_DONE;
     if (e->keep_pages) {
         out->flags |= HT_WANT_MASS;
         out->held = api__evict_held(e);

@@ -211,25 +211,69 @@ static int bring(const api__plan *p, const api__part *part, uint32_t n, ht_err *
         ht_moved moved = {0};
         const uint64_t t0 = ht_now_ns();
         const int rc = ht_seq_bring(s->seq, p->unit->place, &moved, err);
+        const uint64_t ns = moved.pages ? ht_now_ns() - t0 : 0;
         h->bytes += moved.bytes;
         h->pages += moved.pages;
-        if (moved.pages) h->ns += ht_now_ns() - t0;
+        h->late += moved.pages;
+        h->ns += ns;
+        h->exposed_ns += ns;
         if (rc) return rc;
     }
     return 0;
 }
 
-static int run_reserved(ht_engine *e, const api__plan *p, const api__part *part, uint32_t n,
-                        const float **logits, ht_err *err)
+/* Is this part a prompt's that will be decoded in the other place? */
+static bool hands_over(const api__plan *p, const api__part *part)
 {
-    ht_batch b;
+    const ht_session *s = part->s;
+    return part->phase == API_PREFILL && s->gen && (p->bucket.flags & HT_KV_DONE) &&
+           s->rec.phase[API_DECODE].unit->place != p->unit->place;
+}
+
+/* Let the run hand over, layer by layer, what will be decoded elsewhere. */
+static bool hand_begin(ht_engine *e, const api__plan *p, const api__part *part, uint32_t n,
+                       ht_batch *b)
+{
+    bool any = false;
+    for (uint32_t k = 0; k < n && e->hand; k++) {
+        if (!hands_over(p, &part[k])) continue;
+        ht_seq_hand(part[k].s->seq, part[k].n);
+        any = true;
+    }
+    if (!any) return false;
+    api__hand_begin(e->hand, !p->unit->place);
+    b->kv_done = api__hand_layer;
+    b->kv_user = e->hand;
+    return true;
+}
+
+/* Behind the run, and the advance of its sessions where it succeeded; the cost is shared by the
+ * rows of those that hand over. */
+static void hand_end(ht_engine *e, const api__plan *p, const api__part *part, uint32_t n, bool ok)
+{
+    api__handed h = {0};
+    uint32_t rows = 0, at = 0;
+    const uint32_t layers = api__hand_wait(e->hand, &h);
+    const uint64_t pages = ht_pool_hand_end(e->pool, !p->unit->place, ok ? layers : 0);
+    for (uint32_t k = 0; k < n; k++) rows += hands_over(p, &part[k]) ? part[k].n : 0;
+    for (uint32_t k = 0; k < n; k++) {
+        api__hand_record *r = &part[k].s->rec.hand[API_DECODE];
+        const uint32_t own = part[k].n;
+        if (!hands_over(p, &part[k])) continue;
+        r->bytes += share(h.bytes, at, own, rows);
+        r->pages += share(pages, at, own, rows);
+        r->ns += share(h.ns, at, own, rows);
+        r->exposed_ns += share(h.exposed_ns, at, own, rows);
+        at += own;
+    }
+}
+
+/* Run the batch and advance its sessions. */
+static int run_batch(const api__plan *p, const api__part *part, uint32_t n, ht_batch *b,
+                     const float **logits, ht_err *err)
+{
     ht_run_stats st = {0};
-    const uint8_t rope_long = part[0].s->rope_long;
-    float *const mass = part[0].s->evict.mass;
-    HT_TRY(bring(p, part, n, err));
-    if (n == 1) fill_one(part, &b, &rope_long, &mass);
-    else fill_many(e, part, n, &b);
-    HT_TRY(drive(part, n, p, &b, logits, NULL, err));
+    HT_TRY(drive(part, n, p, b, logits, NULL, err));
     if (p->be->stats(p->plan, &st))
         return HT_FAIL(err, HT_EDEVICE, "engine %s gives no figures for its last run", p->be->name);
     int rc = 0;
@@ -239,7 +283,7 @@ static int run_reserved(ht_engine *e, const api__plan *p, const api__part *part,
     for (uint32_t k = 0, at = 0; k < n; at += part[k++].n) {
         ht_session *s = part[k].s;
         const uint32_t pos = ht_seq_len(s->seq);
-        count(&part[k], p, &st, pos, at, b.rows);
+        count(&part[k], p, &st, pos, at, b->rows);
         if (part[k].ids != s->hist + pos)
             memcpy(s->hist + pos, part[k].ids, part[k].n * sizeof *s->hist);
         api__class_mark(s, ht_seq_len(s->seq), part[k].n, p->cls);
@@ -247,6 +291,21 @@ static int run_reserved(ht_engine *e, const api__plan *p, const api__part *part,
         if (p->be->buckets) HT_TRY(ht_seq_truncate(s->seq, ht_seq_len(s->seq), err));
     }
     return 0;
+}
+
+static int run_reserved(ht_engine *e, const api__plan *p, const api__part *part, uint32_t n,
+                        const float **logits, ht_err *err)
+{
+    ht_batch b;
+    const uint8_t rope_long = part[0].s->rope_long;
+    float *const mass = part[0].s->evict.mass;
+    HT_TRY(bring(p, part, n, err));
+    if (n == 1) fill_one(part, &b, &rope_long, &mass);
+    else fill_many(e, part, n, &b);
+    const bool hands = hand_begin(e, p, part, n, &b);
+    const int rc = run_batch(p, part, n, &b, logits, err);
+    if (hands) hand_end(e, p, part, n, rc == 0);
+    return rc;
 }
 
 int api__run_parts(ht_engine *e, const api__plan *p, const api__part *part, uint32_t n,

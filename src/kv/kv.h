@@ -54,6 +54,12 @@ HT_MUST_USE int ht_pool_add_place(ht_pool *, const ht_pool_place *, ht_err *);
 int ht_pool_places(const ht_pool *);
 ht_kv *ht_pool_kv_at(ht_pool *, int place);            /* borrowed                                */
 typedef struct { uint64_t bytes, pages; } ht_moved;    /* between places                          */
+/* Pages handed over while a run computes them: noted by ht_seq_hand() before it, moved layer by
+ * layer as K and V are complete there (one thread, any; nothing else moves pages meanwhile). When
+ * the sequences have advanced, the other place has them if all n_layers were moved. Either way none
+ * is noted any more. The number of pages that the other place has now. */
+HT_MUST_USE int ht_pool_hand_layer(ht_pool *, int to, uint32_t layer, ht_moved *, ht_err *);
+uint64_t ht_pool_hand_end(ht_pool *, int to, uint32_t layers);
 
 /* Raw slots of a class that n_seqs sequences need at most, in steps of up to ubatch rows. */
 uint32_t ht_pool_raw(uint32_t n_seqs, uint32_t ubatch);
@@ -76,6 +82,8 @@ HT_MUST_USE int ht_seq_reserve(ht_seq *, uint32_t n, ht_err *);
 /* The next run reads and writes in this place: pages that are behind there are moved to it first,
  * and *moved grows by what that was. A sequence begins in place 0. */
 HT_MUST_USE int ht_seq_bring(ht_seq *, int place, ht_moved *moved, ht_err *);
+/* Behind ht_seq_bring(): note what the other place will lack after a run of n rows. */
+void ht_seq_hand(ht_seq *, uint32_t n);
 void ht_seq_advance(ht_seq *, uint32_t n);             /* n positions were written                */
 /* Back to len. Always possible: to where the last reservation began if that is at most
  * HT_SEQ_BACK positions ago, and to 0. Windowed layers and packed types give up what older

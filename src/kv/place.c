@@ -17,6 +17,7 @@ struct kv__place {
     uint8_t *valid[HT_KV_PLACES][HT_KV_CLASSES]; /* [n_pages] positions, 0 to HT_PAGE */
     uint32_t *list[HT_KV_CLASSES];               /* [n_pages] those that are to be moved */
     uint32_t n[HT_KV_CLASSES];
+    uint8_t *noted[HT_KV_CLASSES]; /* [n_pages] it is in the list of a hand-off */
 };
 
 static int make_tables(kv__place *x, ht_arena *arena, ht_err *e)
@@ -27,6 +28,7 @@ static int make_tables(kv__place *x, ht_arena *arena, ht_err *e)
         const size_t n = kv->n_pages[c] ? kv->n_pages[c] : 1;
         for (int w = 0; w < HT_KV_PLACES; w++)
             ok = (x->valid[w][c] = ht_arena_array(arena, n, 1)) != NULL && ok;
+        ok = (x->noted[c] = ht_arena_array(arena, n, 1)) != NULL && ok;
         ok = (x->list[c] = ht_arena_array(arena, n, sizeof *x->list[c])) != NULL && ok;
     }
     return ok ? 0 : HT_FAIL(e, HT_ENOMEM, "KV pool: out of memory for a second place's tables");
@@ -146,4 +148,37 @@ int kv__place_move(kv__place *x, int to, ht_moved *moved, ht_err *e)
         x->n[c] = 0;
     }
     return rc;
+}
+
+/* ---- while a run computes them --------------------------------------------------------------- */
+
+void kv__place_note(kv__place *x, int place, int kv_class, uint32_t id, bool always)
+{
+    if (x->noted[kv_class][id] || (!always && x->valid[place][kv_class][id] == HT_PAGE)) return;
+    x->noted[kv_class][id] = 1;
+    x->list[kv_class][x->n[kv_class]++] = id;
+}
+
+int kv__place_layer(kv__place *x, int to, uint32_t layer, ht_moved *moved, ht_err *e)
+{
+    ht_kv *kv[HT_KV_PLACES] = {x->first, &x->kv};
+    const int c = x->kv.layer_class[layer];
+    if (!x->n[c]) return 0;
+    for (int v = 0; v < 2; v++) moved->bytes += x->n[c] * x->kv.page_bytes[layer][v];
+    return x->p.move(x->p.mover, kv[to], kv[!to], (int)layer, 1, x->list[c], x->n[c], e);
+}
+
+uint64_t kv__place_end(kv__place *x, int to, bool moved)
+{
+    uint64_t pages = 0;
+    for (int c = 0; c < HT_KV_CLASSES; c++) {
+        for (uint32_t i = 0; i < x->n[c]; i++) {
+            const uint32_t id = x->list[c][i];
+            if (moved) x->valid[to][c][id] = x->valid[!to][c][id];
+            x->noted[c][id] = 0;
+        }
+        pages += moved ? x->n[c] : 0;
+        x->n[c] = 0;
+    }
+    return pages;
 }

@@ -277,6 +277,19 @@ void ht_pool_size(uint32_t ctx, uint32_t n_seqs, uint32_t window, uint32_t ubatc
     n_pages[HT_KV_WINDOW] = (uint32_t)(w < most ? w : most);
 }
 
+int ht_pool_hand_layer(ht_pool *o, int to, uint32_t layer, ht_moved *moved, ht_err *e)
+{
+    if (!o->second || layer >= o->kv.n_layers)
+        return HT_FAIL(e, HT_EARG, "KV pool: layer %u of %u cannot be handed over", layer,
+                       o->kv.n_layers);
+    return kv__place_layer(o->second, to, layer, moved, e);
+}
+
+uint64_t ht_pool_hand_end(ht_pool *o, int to, uint32_t layers)
+{
+    return o->second ? kv__place_end(o->second, to, layers == o->kv.n_layers) : 0;
+}
+
 /* ---- lent to the other files of this directory
  * -------------------------------------------------------------------------- */
 

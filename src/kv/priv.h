@@ -48,6 +48,11 @@ void kv__place_wrote(kv__place *, int place, int kv_class, uint32_t id, uint32_t
 /* Its first `positions` will be read in a place; then move all that are behind there. */
 void kv__place_want(kv__place *, int place, int kv_class, uint32_t id, uint32_t positions);
 HT_MUST_USE int kv__place_move(kv__place *, int to, ht_moved *, ht_err *);
+/* The page lacks something in a place: always, or where fewer than all positions are valid there.
+ * A page may be noted again. */
+void kv__place_note(kv__place *, int place, int kv_class, uint32_t id, bool always);
+HT_MUST_USE int kv__place_layer(kv__place *, int to, uint32_t layer, ht_moved *, ht_err *);
+uint64_t kv__place_end(kv__place *, int to, bool moved);
 kv__place *kv__place_of(const ht_pool *);
 
 /* Layers of this class exist, so its pages hold something. */

@@ -209,6 +209,15 @@ int ht_seq_bring(ht_seq *s, int place, ht_moved *moved, ht_err *e)
     return kv__place_move(x, place, moved, e);
 }
 
+void ht_seq_hand(ht_seq *s, uint32_t n)
+{
+    kv__place *x = kv__place_of(s->pool);
+    for (int c = 0; x && c < HT_KV_CLASSES; c++)
+        for (uint32_t i = 0; i < pages_for(s->len + n); i++)
+            if (s->table[c][i] != HT_NOPAGE)
+                kv__place_note(x, !s->place, c, s->table[c][i], (i + 1) * HT_PAGE > s->len);
+}
+
 /* Positions [len, len+n) are valid where the run was, and nowhere else. */
 static void wrote(ht_seq *s, uint32_t n)
 {

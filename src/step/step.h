@@ -35,7 +35,8 @@ typedef struct { uint32_t id; float w; } ht_choice;           /* an entry of R, 
 enum { HT_PAGE = 32 };                                        /* positions per KV page          */
 #define HT_NOPAGE UINT32_MAX                                  /* an evicted hole in a page list */
 enum { HT_WANT_MASS = 1,                                      /* ht_bucket.flags              */
-       HT_ALT_REP = 2 };             /* use the alternate representation of weights that have one */
+       HT_ALT_REP = 2,               /* use the alternate representation of weights that have one */
+       HT_KV_DONE = 4 };             /* runs may ask for kv_done, see ht_batch                    */
 /* Arithmetic: product.md 4. INT8: activations rounded by scales that were fixed beforehand. */
 enum ht_act { HT_ACT_F32, HT_ACT_Q8, HT_ACT_F16, HT_ACT_BF16, HT_ACT_INT8 };
 typedef struct {                    /* what a plan is made for: maxima, and what it may assume  */
@@ -65,6 +66,11 @@ typedef struct {                    /* borrowed by run() until wait() returns   
      * table holds: soft-max weights, summed over the page, the query heads of the KV head and the
      * full layers but the last one, where rows that want no logits attend no more. */
     float *const *mass;             /* [seqs]                                                   */
+    /* Of a plan with HT_KV_DONE, NULL: nobody asks. Called by a run, layer after layer from 0 on,
+     * as soon as the engine knows that K and V of all its rows are in that layer's pages, while it
+     * goes on. From whatever thread; returns soon. An engine may leave it out altogether. */
+    void (*kv_done)(void *kv_user, uint32_t layer);
+    void *kv_user;
     const uint32_t *adapter;        /* [seqs] reserved for LoRA, NULL today                     */
     const uint8_t *rope_long;       /* [seqs] longrope: 1 uses the long factors; NULL: none does */
 } ht_batch;

@@ -43,6 +43,20 @@ static uint64_t charge(ht_dev *dev, int kind, uint64_t since, uint64_t done)
     return now;
 }
 
+/* The layer whose K and V are complete when operation i is about to begin; -1: none. */
+static int layer_done(const ht_plan *p, size_t i)
+{
+    if (i == 0 || p->op[i - 1].stage.kind != HT_QKV) return -1;
+    if (i < p->n_ops && p->op[i].stage.kind == HT_QKV) return -1;
+    return p->op[i - 1].stage.layer;
+}
+
+static void tell_layer(const ht_plan *p, size_t i)
+{
+    const int layer = p->batch->kv_done ? layer_done(p, i) : -1;
+    if (layer >= 0) p->batch->kv_done(p->batch->kv_user, (uint32_t)layer);
+}
+
 static void rank_main(void *arg, int rank, int size)
 {
     ht_plan *p = arg;
@@ -60,6 +74,7 @@ static void rank_main(void *arg, int rank, int size)
         r.picked = op->picked;
         r.turn++;
         r.rows = op->picked ? p->batch->n_want : p->batch->rows;
+        if (!rank) tell_layer(p, i);
         if (!cpu__cancelled(&r)) op->fn(&r, &op->stage);
         if (rank == 0 && op->exec) {
             p->stats.exec = ht_exec_add(p->stats.exec, op->exec);
@@ -87,6 +102,7 @@ int cpu__run(ht_plan *p, const ht_batch *b, ht_err *e)
         p->turn = 0;
     }
     ht_team_run(p->dev->team, rank_main, p);
+    tell_layer(p, p->n_ops);
     p->turn += (uint32_t)p->n_ops;
     count(p, b);
     p->stats.barriers = (uint32_t)(p->n_ops ? p->n_ops - 1 : 0) + (joins_begin(p) ? 0 : 1);

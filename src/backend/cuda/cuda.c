@@ -295,7 +295,7 @@ static int plan_describe(const ht_plan *p, char *json, size_t cap)
         "{\"level\":%d,\"captured\":%s,\"kernels\":%zu,\"tokensPerLaunch\":%u,\"bitClass\":\"%s\","
         "\"bitsEqualUnder\":"
         "[%s\"batch\",\"promptSplit\",\"bucket\",\"grid\"%s]}",
-        p->mega ? 2 : 1, p->exec ? "true" : "false", p->n_ops,
+        p->mega ? 2 : 1, p->n_pieces ? "true" : "false", p->n_ops,
         p->b.steps ? (unsigned)p->b.steps : 1U, tensor ? CUDA_TC_BIT_CLASS : CUDA_BIT_CLASS,
         tensor ? "" : "\"rows\",", tensor ? "" : ",\"level\"");
     return t.cut ? HT_EARG : 0;

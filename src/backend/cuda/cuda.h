@@ -55,7 +55,7 @@ struct ht_dev {
     uint32_t clock_khz;
     uint64_t ticks[CUDA_CLOCKS];         /* of the persistent kernel's stages since load()        */
     uint64_t least_bytes[CUDA_CLOCKS], least_flops[CUDA_CLOCKS]; /* their floor                   */
-    int failed;                          /* a device error; nothing works after it                */
+    atomic_int failed;                   /* a device error; nothing works after it                */
     char why[200];
 
     const ht_model *model;
@@ -86,6 +86,9 @@ typedef struct {
     ht_stage stage;
     cuda_args args;
 } cuda_op;
+
+/* A captured graph; with a layer (not -1) an event behind it: K and V are complete there. */
+typedef struct { cuda_graph graph; cuda_exec exec; cuda_event done; int layer; } cuda_piece;
 
 struct ht_plan {
     ht_dev *dev;
@@ -118,7 +121,8 @@ struct ht_plan {
     cuda_ptr tc_x, tc_q, tc_a, tc_h, tc_part;
     int tc_normed;                       /* layer + 1 whose input tc_x has                        */
     cuda_ptr x_now, q_now;               /* after PICK the second ones                            */
-    cuda_graph graph; cuda_exec exec;
+    cuda_piece *piece; uint32_t n_pieces; /* one; with HT_KV_DONE one a layer                     */
+    uint32_t told;                       /* layers that kv_done was called for in this run        */
     cuda_event begin, done;
     uint32_t n_want, n_rows, steps;      /* of the run in flight; then: steps that were done      */
     const ht_batch *batch;               /* borrowed until wait() returns                         */

@@ -83,14 +83,15 @@ static int check_page(const ht_kv *kv, int kv_class, uint32_t page, ht_err *e)
     return 0;
 }
 
-/* n bytes between any two places; queued on the device's stream unless both are on the host. */
-static int move(ht_dev *dev, uint8_t *dst, const uint8_t *src, size_t n, ht_err *e)
+/* n bytes between any two places; queued on the stream unless both are on the host. */
+static int move(ht_dev *dev, cuda_stream stream, uint8_t *dst, const uint8_t *src, size_t n,
+                ht_err *e)
 {
     bool to = on_device(dev, dst), from = on_device(dev, src);
     int rc = CUDA_OK;
-    if (to && from) rc = dev->api.within(ptr_of(dst), ptr_of(src), n, dev->stream);
-    else if (to) rc = dev->api.to_device(ptr_of(dst), src, n, dev->stream);
-    else if (from) rc = dev->api.to_host(dst, ptr_of(src), n, dev->stream);
+    if (to && from) rc = dev->api.within(ptr_of(dst), ptr_of(src), n, stream);
+    else if (to) rc = dev->api.to_device(ptr_of(dst), src, n, stream);
+    else if (from) rc = dev->api.to_host(dst, ptr_of(src), n, stream);
     else memcpy(dst, src, n);
     return cuda__check(dev, rc, "copy of KV pages", NULL, e);
 }
@@ -103,7 +104,8 @@ int cuda__page_copy(ht_dev *dev, ht_kv *kv, int kv_class, uint32_t dst, uint32_t
     for (uint32_t i = 0; i < kv->n_layers; i++)
         for (int v = 0; v < 2 && kv->layer_class[i] == kv_class; v++) {
             size_t n = (size_t)kv->page_bytes[i][v];
-            HT_TRY(move(dev, kv->plane[i][v] + dst * n, kv->plane[i][v] + src * n, n, e));
+            HT_TRY(
+                move(dev, dev->stream, kv->plane[i][v] + dst * n, kv->plane[i][v] + src * n, n, e));
         }
     return cuda__sync(dev, e);
 }
@@ -119,13 +121,16 @@ int cuda__page_io(ht_dev *dev, ht_kv *kv, int kv_class, uint32_t page, void *hos
         for (int v = 0; v < 2 && kv->layer_class[i] == kv_class; v++) {
             size_t n = (size_t)kv->page_bytes[i][v];
             uint8_t *at = kv->plane[i][v] + page * n;
-            HT_TRY(move(dev, write ? at : h, write ? h : at, n, e));
+            HT_TRY(move(dev, dev->stream, write ? at : h, write ? h : at, n, e));
             h += n;
         }
     return cuda__sync(dev, e);
 }
 
-/* Ids that follow one another travel as one copy. Either pool may be in host memory. */
+/* Ids that follow one another travel as one copy. Either pool may be in host memory. Nothing writes
+ * these pages of these layers any more: their run was waited for, or has told that the layer is
+ * complete. So the copies take the side stream, past whatever a run still computes; any thread may
+ * ask for them, one at a time. */
 int cuda__kv_move(ht_dev *dev, ht_kv *dst, ht_kv *src, int layer0, int n_layers,
                   const uint32_t *pages, size_t n, ht_err *e)
 {
@@ -148,10 +153,10 @@ int cuda__kv_move(ht_dev *dev, ht_kv *dst, ht_kv *src, int layer0, int n_layers,
             }
             for (int v = 0; v < 2; v++) {
                 size_t b = (size_t)src->page_bytes[i][v];
-                HT_TRY(move(dev, dst->plane[i][v] + pages[k] * b, src->plane[i][v] + pages[k] * b,
-                            run * b, e));
+                HT_TRY(move(dev, dev->side, dst->plane[i][v] + pages[k] * b,
+                            src->plane[i][v] + pages[k] * b, run * b, e));
             }
         }
     }
-    return cuda__sync(dev, e);
+    return cuda__check(dev, dev->api.stream_sync(dev->side), "moving KV pages", NULL, e);
 }

@@ -180,10 +180,11 @@ static int encode_cuts(ht_plan *p, const ht_stage *tape, const ht_cut *cut, size
 
 /* ---- launching and capture ------------------------------------------------------------------- */
 
-int cuda__launch(ht_plan *p, uint32_t step, ht_err *e)
+/* Kernels [from, to) of a step. */
+static int launch_some(ht_plan *p, uint32_t step, size_t from, size_t to, ht_err *e)
 {
     ht_dev *dev = p->dev;
-    for (size_t i = 0; i < p->n_ops; i++) {
+    for (size_t i = from; i < to; i++) {
         const cuda_op *op = &p->op[i];
         cuda_args args = op->args;
         void *params[] = {&args};
@@ -205,20 +206,59 @@ int cuda__launch(ht_plan *p, uint32_t step, ht_err *e)
     return 0;
 }
 
-static int capture(ht_plan *p, ht_err *e)
+int cuda__launch(ht_plan *p, uint32_t step, ht_err *e)
+{
+    return launch_some(p, step, 0, p->n_ops, e);
+}
+
+/* Kernels [from, to) of all steps, one after the other, into a graph. */
+static int capture_piece(ht_plan *p, cuda_piece *piece, size_t from, size_t to, ht_err *e)
 {
     ht_dev *dev = p->dev;
     const cuda_api *api = &dev->api;
-    if (dev->sync || p->mega) return 0;
     HT_TRY(cuda__check(dev, api->capture_begin(dev->stream, CUDA_CAPTURE_RELAXED),
                        "starting a capture", NULL, e));
     int rc = 0;
-    for (uint32_t i = 0; i < (p->b.steps ? p->b.steps : 1U) && !rc; i++) rc = cuda__launch(p, i, e);
+    for (uint32_t i = 0; i < (p->b.steps ? p->b.steps : 1U) && !rc; i++)
+        rc = launch_some(p, i, from, to, e);
     /* The capture is ended in any case, or the stream would stay in it. */
-    int ended = api->capture_end(dev->stream, &p->graph);
+    int ended = api->capture_end(dev->stream, &piece->graph);
     if (rc) return rc;
     HT_TRY(cuda__check(dev, ended, "ending a capture", NULL, e));
-    return cuda__check(dev, api->graph_make(&p->exec, p->graph, 0), "making a graph", NULL, e);
+    return cuda__check(dev, api->graph_make(&piece->exec, piece->graph, 0), "making a graph", NULL,
+                       e);
+}
+
+/* Where a piece that begins at kernel `from` ends: with the list, or, where runs may ask for
+ * layers, before the next layer's first kernel. */
+static size_t piece_end(const ht_plan *p, size_t from)
+{
+    const bool layers = (p->b.flags & HT_KV_DONE) && p->b.steps <= 1;
+    int layer = -1;
+    for (size_t i = from; layers && i < p->n_ops; i++) {
+        const ht_stage *st = &p->op[i].stage;
+        if (st->kind == HT_QKV && layer >= 0 && st->layer > layer) return i;
+        if (st->kind == HT_QKV) layer = st->layer;
+    }
+    return p->n_ops;
+}
+
+static int capture(ht_plan *p, ht_err *e)
+{
+    ht_dev *dev = p->dev;
+    if (dev->sync || p->mega) return 0;
+    p->piece = ht_arena_array(p->arena, p->m->spec.n_layers + 1, sizeof *p->piece);
+    if (!p->piece) return HT_FAIL(e, HT_ENOMEM, "cuda: no memory for a plan's graphs");
+    for (size_t at = 0, end; at < p->n_ops && p->n_pieces <= p->m->spec.n_layers; at = end) {
+        cuda_piece *piece = &p->piece[p->n_pieces++];
+        end = piece_end(p, at);
+        piece->layer = end < p->n_ops ? p->op[end].stage.layer - 1 : -1;
+        HT_TRY(capture_piece(p, piece, at, end, e));
+        if (piece->layer >= 0)
+            HT_TRY(
+                cuda__check(dev, dev->api.event_new(&piece->done, 0), "making an event", NULL, e));
+    }
+    return 0;
 }
 
 /* ---- plan ------------------------------------------------------------------------------------ */
@@ -280,8 +320,11 @@ void cuda__plan_free(ht_plan *p)
     const cuda_api *api = &p->dev->api;
     (void)api->current(p->dev->ctx);
     if (p->running) (void)api->stream_sync(p->dev->stream);
-    if (p->exec) (void)api->exec_free(p->exec);
-    if (p->graph) (void)api->graph_free(p->graph);
+    for (uint32_t i = 0; i < p->n_pieces; i++) {
+        if (p->piece[i].exec) (void)api->exec_free(p->piece[i].exec);
+        if (p->piece[i].graph) (void)api->graph_free(p->piece[i].graph);
+        if (p->piece[i].done) (void)api->event_free(p->piece[i].done);
+    }
     if (p->begin) (void)api->event_free(p->begin);
     if (p->done) (void)api->event_free(p->done);
     if (p->memory) (void)api->free_mem(p->memory);

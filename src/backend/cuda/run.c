@@ -170,6 +170,38 @@ static int exchange(ht_plan *p, bool out, ht_err *e)
     return cuda__sync(p->dev, e);
 }
 
+/* ---- layers of a run ------------------------------------------------------------------------- */
+
+static int launch_pieces(ht_plan *p, ht_err *e)
+{
+    const cuda_api *api = &p->dev->api;
+    for (uint32_t i = 0; i < p->n_pieces; i++) {
+        const cuda_piece *x = &p->piece[i];
+        HT_TRY(cuda__check(p->dev, api->graph_run(x->exec, p->dev->stream), "launching a step",
+                           NULL, e));
+        if (x->done)
+            HT_TRY(cuda__check(p->dev, api->event_set(x->done, p->dev->stream), "marking a layer",
+                               NULL, e));
+    }
+    return 0;
+}
+
+/* Tell of the layers below n. */
+static void tell_layers(ht_plan *p, uint32_t n)
+{
+    const ht_batch *b = p->batch;
+    for (; b->kv_done && p->told < n; p->told++) b->kv_done(b->kv_user, p->told);
+}
+
+/* Of those that are complete by now. Piece i ends with layer i; an error of its event is one of the
+ * whole step, which is asked for next. */
+static void tell_complete(ht_plan *p)
+{
+    while (p->batch->kv_done && p->told < p->n_pieces && p->piece[p->told].done &&
+           p->dev->api.event_query(p->piece[p->told].done) == CUDA_OK)
+        tell_layers(p, p->told + 1);
+}
+
 /* ---- run and wait ---------------------------------------------------------------------------- */
 
 int cuda__run(ht_plan *p, const ht_batch *b, ht_err *e)
@@ -185,6 +217,7 @@ int cuda__run(ht_plan *p, const ht_batch *b, ht_err *e)
     p->steps = steps_of(p, b);
     p->n_want = b->n_want;
     p->n_rows = b->rows;
+    p->told = 0;
     HT_TRY(exchange(p, false, e));
     p->running = true;
     /* What no step has written stays -1. */
@@ -193,8 +226,7 @@ int cuda__run(ht_plan *p, const ht_batch *b, ht_err *e)
     if (p->mega) HT_TRY(cuda__mega_launch(p, e));
     else if (dev->sync || p->steps != most_steps(p)) /* the graph holds all steps */
         for (uint32_t i = 0; i < p->steps; i++) HT_TRY(cuda__launch(p, i, e));
-    else
-        HT_TRY(cuda__check(dev, api->graph_run(p->exec, dev->stream), "launching a step", NULL, e));
+    else HT_TRY(launch_pieces(p, e));
     if (p->logits && b->n_want)
         HT_TRY(cuda__check(
             dev,
@@ -236,7 +268,10 @@ static int await(ht_plan *p, bool *cancelled, ht_err *e)
     *cancelled = false;
     while ((rc = dev->api.event_query(p->done)) == CUDA_NOT_READY) {
         if (told) continue;
-        if (!atomic_load_explicit(&p->cancel, memory_order_relaxed) && !ended(p, &seen)) continue;
+        if (!atomic_load_explicit(&p->cancel, memory_order_relaxed) && !ended(p, &seen)) {
+            tell_complete(p);
+            continue;
+        }
         HT_TRY(cuda__check(dev, dev->api.set32(p->feed.stop, 1, 1, dev->side), "stopping a step",
                            NULL, e));
         told = true;
@@ -244,6 +279,7 @@ static int await(ht_plan *p, bool *cancelled, ht_err *e)
     HT_TRY(
         cuda__check(dev, rc, "running a step", p->n_stages ? &p->stage[p->n_stages - 1] : NULL, e));
     *cancelled = atomic_exchange_explicit(&p->cancel, 0, memory_order_relaxed) != 0;
+    if (!*cancelled) tell_layers(p, p->m->spec.n_layers);
     if (p->sampled && told) p->steps = steps_done(p);
     if (!told) return 0;
     /* Kernels that stopped half way have left counters behind. */

@@ -12,7 +12,8 @@ static struct {
     uint32_t most_shared;
     cuda_mega mega;  /* arguments of the last cooperative launch */
     int busy, stops; /* queries until a run has ended; words set that end one */
-    int32_t ids[4];  /* what the next cooperative launch picks, up to a negative one */
+    int events;
+    int32_t ids[4]; /* what the next cooperative launch picks, up to a negative one */
 } seen;
 static int card_sms = 132;
 
@@ -136,9 +137,30 @@ static int d_launch(const cuda_launch *l, cuda_fn fn, void **params, void **extr
     return CUDA_OK;
 }
 
+/* ht_batch.kv_done, asked for while hear is set. */
+static struct {
+    bool hear;
+    uint32_t n, early; /* layers told of; of these, while the run went on */
+} told;
+static char mark[16]; /* events, by their number */
+static void hear_layer(void *user, uint32_t layer)
+{
+    T_CHECK(user == &told, "the caller's pointer");
+    T_EQ_INT(layer, told.n);
+    told.n++;
+    told.early += seen.busy > 0;
+}
+
+static int d_event(cuda_event *e, unsigned flags)
+{
+    (void)flags;
+    *e = (cuda_event)(void *)&mark[seen.events++ % (int)sizeof mark];
+    return CUDA_OK;
+}
+/* Of a plan that tells of layers: begin and end of the run, then the layers', which are over. */
 static int d_query(cuda_event e)
 {
-    (void)e;
+    if (told.hear && (char *)(void *)e >= mark + 2) return CUDA_OK;
     return seen.busy > 0 && seen.busy-- ? CUDA_NOT_READY : CUDA_OK;
 }
 /* A set of one word to 1 tells the kernels to stop: the run ends soon. */
@@ -170,6 +192,7 @@ static ht_dev *open_recorded(const char *opts)
     api.to_device = d_to_device, api.to_host = d_to_host, api.capture_begin = d_capture_begin;
     api.graph_make = d_graph_make, api.graph_run = d_graph_run, api.launch = d_launch;
     api.event_query = d_query, api.set32 = d_set32;
+    api.event_new = d_event;
     api.retain = (int (*)(cuda_ctx *, int))(void (*)(void))d_handle;
     memset(&seen, 0, sizeof seen);
     T_OK(cuda__open_api(&dev, &api, images, opts, &e), e);
@@ -281,6 +304,7 @@ static int plan(world *w, ht_dev *dev, uint16_t rows, uint16_t steps, ht_plan **
     ht_stage tape[5 * L + 4];
     ht_cut cut[5 * L + 4];
     ht_bucket b = {.rows = rows, .seqs = 1, .want = 1, .steps = steps, .ctx = CTX};
+    b.flags = told.hear ? HT_KV_DONE : 0;
     b.kv_fmt = (uint16_t)(w->type[0][0] | w->type[0][1] << 8);
     size_t n = ht_tape(&w->m, tape, 5 * L + 3);
     if (steps) tape[n++] = (ht_stage){HT_SAMPLE, 0, -1};
@@ -306,6 +330,7 @@ static int run_steps(ht_plan *p, const int32_t *token, uint32_t steps, const int
                   .steps = steps,
                   .n_end = end_id != NULL,
                   .end_id = end_id};
+    if (told.hear) b.kv_done = hear_layer, b.kv_user = &told;
     HT_TRY(ht_backend_cuda.run(p, &b, e));
     return ht_backend_cuda.wait(p, NULL, e);
 }
@@ -348,6 +373,38 @@ T_CASE(cuda, a_plan_is_captured_once)
     T_EQ_INT(seen.launches - packed, 5 * (5 * L + 2));
     T_EQ_INT(seen.graphs, 2);
     ht_backend_cuda.plan_free(p);
+    free_world(w, dev);
+}
+
+/* A plan whose runs tell of layers is a graph a layer, of the same kernels; a layer is told of when
+ * the event behind it has come, the last one with the run, and none of a run that was cancelled. */
+T_CASE(cuda, a_run_tells_of_its_layers)
+{
+    ht_err e = {0};
+    ht_dev *dev = open_recorded("");
+    world *w = new_world(dev);
+    ht_plan *p;
+    ht_run_stats st;
+    int32_t token = 7;
+    const int packed = seen.launches;
+    told.hear = true;
+    T_OK(plan(w, dev, 1, 0, &p, &e), e);
+    T_EQ_INT(seen.launches - packed, 5 * L + 2);
+    T_EQ_INT(seen.graphs, L);
+    seen.busy = 2;
+    T_OK(run(p, &token, &e), e);
+    T_EQ_INT(told.n, L);
+    T_EQ_INT(told.early, L - 1);
+    T_EQ_INT(seen.runs, L);
+    T_EQ_INT(ht_backend_cuda.stats(p, &st), 0);
+    T_EQ_INT(st.dispatches, 5 * L + 2);
+    told.n = 0;
+    T_EQ_INT(ht_backend_cuda.cancel(p), 0);
+    seen.busy = 2;
+    T_ERR(run(p, &token, &e), HT_ECANCELLED, e, "cancelled");
+    T_EQ_INT(told.n, 0);
+    ht_backend_cuda.plan_free(p);
+    told.hear = false;
     free_world(w, dev);
 }
 
