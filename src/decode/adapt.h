@@ -8,8 +8,10 @@
  * sure it was. Times are medians of the last few: a round that the machine disturbed says nothing
  * about guessing, and is charged what such rounds take. Two rounds in a row that are far slower
  * than expected may mean a slower machine: plain steps are measured again before more is judged.
+ * The time of k rows is learned from rounds of k guesses and, as long as these are few, from all.
  * A source whose last rounds took longer than plain decoding would have, or whose next guess would
- * cost more than it brings, is switched off and tried again later, each time after a longer pause.
+ * cost more than it brings, is switched off and tried again later, each time after a longer pause;
+ * a draft model then with nothing of what was learned.
  * All losses together, in these times, stay within one step (with a draft model five), a
  * hundredth of the tokens made, and one round. */
 #ifndef HT_DECODE_ADAPT_H
