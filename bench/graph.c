@@ -2,7 +2,8 @@
  * behind each: MODEL ROWS,... REPETITIONS ARM,... [GRAPH SETTINGS] [TOKENS]. An arm is one of
  * `kinds`; SETTINGS are those that all graphs have. One JSON document: all samples, what the
  * engines say of their work, tokens in common with the first arm, and what the machine's
- * multiply-add rate was meanwhile. Random token ids: arithmetic costs the same for all. */
+ * multiply-add rate was meanwhile, at its best and in the mean of windows between the samples.
+ * Random token ids: arithmetic costs the same for all. */
 #include "core/arena.h"
 #include "core/json.h"
 #include "core/measure.h"
@@ -115,13 +116,21 @@ static void compare(ht_jw *w, arm *a, int n, size_t rows, int reps, uint32_t voc
     int32_t *ids = ht_mem_array(rows, sizeof *ids);
     if (!ids) exit(1);
     for (size_t i = 0; i < rows; i++) ids[i] = (int32_t)((i * 7919 + 13) % (vocab - 1000));
+    ht_err e = {0};
+    ht_pace *pace;
+    must(ht_pace_new(&pace, THREADS, 0, NULL, &e), "sustained rate", &e);
     measure_fma();
     for (int k = 0; k < n; k++) once(&a[k], ids, rows, -1);
     for (int r = 0; r < reps; r++)
-        for (int k = 0; k < n; k++) once(&a[(k + r) % n], ids, rows, r);
+        for (int k = 0; k < n; k++) {
+            ht_pace_take(pace);
+            once(&a[(k + r) % n], ids, rows, r);
+        }
     measure_fma();
     ht_jw_obj(w);
     ht_jw_kuint(w, "rows", rows);
+    ht_jw_kreal(w, "sustainedFmaFlopsPerS", ht_pace_get(pace).flops_per_s);
+    ht_pace_free(pace);
     ht_jw_key(w, "arms");
     ht_jw_arr(w);
     for (int k = 0; k < n; k++) {

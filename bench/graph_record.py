@@ -34,6 +34,7 @@ def graph(a, model, cells, arms):
             samples[cell] = x['tokensPerS']
             facts[cell] = {k: x[k] for k in ('bytesPerToken', 'flopsPerToken', 'sameTokens', 'facts')}
             facts[cell].update(fma=out['fmaFlopsPerS'], version=out['version'])
+            facts[cell].update(rounds.pace({'fmaFlopsPerS': row['sustainedFmaFlopsPerS']}, a.reps))
         got.append(('hetero ' + arm.replace('-', ' '), samples, facts))
     return got
 

@@ -87,14 +87,24 @@ def try_ways(a, model, cells, name):
     return {'options': max(tried)[1] if tried else None, 'tried': tried, 'failed': failed}
 
 
+def pace(sustained, n):
+    """The fact of a run of n samples: what the machine kept up meanwhile, as `hetero bench` says it; {} if it does
+    not."""
+    rate = sustained.get('readBytesPerS') or sustained.get('fmaFlopsPerS')
+    return {'sustained': [rate] * n} if rate else {}
+
+
 def keep(doc, kind, name, samples, facts, options):
     for cell, got in samples.items():
         c = find_cell(doc, kind, cell)
         c['samples'].setdefault(name, []).extend(got)
         f = c['facts'].setdefault(name, {})
         best = {k: max(f.get(k) or 0, facts[cell][k]) for k in ('read', 'fma') if k in facts[cell]}
+        paces = f.get('sustained', []) + facts[cell].get('sustained', [])
         f.update(facts[cell])
         f.update(best)
+        if paces:
+            f['sustained'] = paces  # one for each sample
         if options:
             f['options'] = options
 
@@ -161,13 +171,24 @@ def bounds(c):
     return own[0]['bytesPerToken'] / max(f['read'] for f in own), by_flops
 
 
+def of_sustained(c, name):
+    """Percent of what the machine kept up around the samples: their median over the median rate. None: unknown."""
+    f = c['facts'].get(name) or {}
+    paces = f.get('sustained')
+    if not paces or len(paces) != len(c['samples'][name]):
+        return None
+    work = f['flopsPerToken'] if c['cell'].startswith('pp') else f['bytesPerToken']
+    return 100 * statistics.median(c['samples'][name]) * work / statistics.median(paces)
+
+
 def line(*fields):
     print('| ' + ' | '.join(str(f) for f in fields) + ' |')
 
 
 def table_cells(doc, wrong):
-    line('type', 'work', 'bound t/s', 'system', 'median t/s', 'range', 'n', 'share of bound', 'of the best peer')
-    line('---', '---', '---:', '---', '---:', '---', '---:', '---:', '---:')
+    line('type', 'work', 'bound t/s', 'system', 'median t/s', 'range', 'n', 'share of bound',
+         'of what was sustained', 'of the best peer')
+    line('---', '---', '---:', '---', '---:', '---', '---:', '---:', '---:', '---:')
     for c in doc['cells']:
         med = {k: statistics.median(v) for k, v in c['samples'].items()}
         peers = [v for k, v in med.items() if not k.startswith('hetero')]
@@ -182,6 +203,7 @@ def table_cells(doc, wrong):
             line(c['type'], c['cell'], '%.1f' % top if top else '', name, '%.2f' % ts,
                  '%.2f-%.2f' % (min(s), max(s)), len(s),
                  '%.0f %% %s' % (share, 'read' if least[0] > least[1] else 'FMA') if share else '',
+                 '%.0f %%' % of_sustained(c, name) if of_sustained(c, name) else '',
                  '%.2f' % (ts / max(peers)) if own and peers else '')
 
 

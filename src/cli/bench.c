@@ -4,7 +4,8 @@
  * What is timed: the library's own wall time of the phase, from its receipt. pp: evaluating P
  * tokens behind D held ones, logits of the last. tg: N decode steps behind D+1 held tokens, each
  * with its greedy choice. A share of the read bandwidth is taken with a buffer as large as what a
- * token reads, so that a model that stays in the caches is compared with the caches. */
+ * token reads, so that a model that stays in the caches is compared with the caches. A second share
+ * is that of the rate which the machine kept up while the row was timed (ht_pace). */
 #include "cli/cli.h"
 #include "cli/inject.h"
 #include "core/arena.h"
@@ -35,6 +36,8 @@ typedef struct {
     double device_ns, dispatches; /* per token, by the device's own events; 0: none            */
     double device_rate;           /* bytes a second of the device's own memory; 0: the host's  */
     ht_read_rate read;            /* with a buffer of `bytes`                                   */
+    ht_pace_rates pace;           /* bytes of the same buffer (decode) or operations, between
+                                     the repetitions                                            */
     stage_cost stage[MAX_STAGES]; /* of the timed repetitions, where the engine says */
     size_t n_stages;
     double wait_ns;
@@ -220,19 +223,37 @@ static int add_stages(work *w, row *r, double sign, ht_err *e)
     return rc;
 }
 
-static int run_row(work *w, row *r, ht_err *e)
+/* The repetitions, a window of the machine's own pace in front of each and behind the last. */
+static int repeat(work *w, row *r, ht_pace *pace, ht_err *e)
 {
-    double rate, sum = 0, sq = 0;
-    HT_TRY(run_once(w, r, r->decode && r->n > WARM_TOKENS ? WARM_TOKENS : r->n, &rate, e));
-    HT_TRY(set_depth(w, r->depth, e));
-    HT_TRY(add_stages(w, r, -1, e));
     for (uint32_t i = 0; i < w->reps; i++) {
+        if (pace) ht_pace_take(pace);
         HT_TRY(run_once(w, r, r->n, &r->samples[i], e));
-        sum += r->samples[i];
         if (cli__progress(w->c, r->test, i + 1, w->reps))
             return HT_FAIL(e, HT_ECANCELLED, "cancelled in %s", r->test);
     }
+    if (!pace) return 0;
+    ht_pace_take(pace);
+    r->pace = ht_pace_get(pace);
+    return 0;
+}
+
+static int run_row(work *w, row *r, ht_err *e)
+{
+    double rate, sum = 0, sq = 0;
+    ht_pace *pace = NULL;
+    HT_TRY(run_once(w, r, r->decode && r->n > WARM_TOKENS ? WARM_TOKENS : r->n, &rate, e));
+    HT_TRY(set_depth(w, r->depth, e));
+    if (r->device_rate <= 0) {
+        const uint64_t read = r->bytes < (double)MEMORY_BYTES ? (uint64_t)r->bytes : MEMORY_BYTES;
+        HT_TRY(ht_pace_new(&pace, w->threads, r->decode ? read : 0, w->isa, e));
+    }
+    int rc = add_stages(w, r, -1, e);
+    if (!rc) rc = repeat(w, r, pace, e);
+    ht_pace_free(pace);
+    HT_TRY(rc);
     HT_TRY(add_stages(w, r, 1, e));
+    for (uint32_t i = 0; i < w->reps; i++) sum += r->samples[i];
     r->mean = sum / w->reps;
     for (uint32_t i = 0; i < w->reps; i++)
         sq += (r->samples[i] - r->mean) * (r->samples[i] - r->mean);
@@ -282,6 +303,13 @@ static double share_fma(const work *w, const row *r)
     if (r->device_rate > 0) return -1;       /* what the host can do is no bound for it */
     if (w->reduced && !r->decode) return -1; /* nor is the rate of f32 */
     return w->fma.flops_per_s > 0 ? 100 * r->mean * r->flops / w->fma.flops_per_s : -1;
+}
+
+/* The same of the rate that was kept up; may exceed 100, since it was measured in between. */
+static double share_pace(const row *r)
+{
+    if (r->pace.bytes_per_s > 0) return 100 * r->mean * r->bytes / r->pace.bytes_per_s;
+    return r->pace.flops_per_s > 0 ? 100 * r->mean * r->flops / r->pace.flops_per_s : -1;
 }
 
 /* A rate above what was measured as possible means that a measurement is wrong. */
@@ -340,6 +368,22 @@ static void json_device(ht_jw *j, const work *w, const row *r)
     ht_jw_end(j, '}');
 }
 
+/* null where the row's work is not the host's. */
+static void json_pace(ht_jw *j, const row *r)
+{
+    ht_jw_key(j, "sustained");
+    if (share_pace(r) < 0) {
+        ht_jw_null(j);
+        return;
+    }
+    ht_jw_obj(j);
+    if (r->pace.bytes_per_s > 0) ht_jw_kreal(j, "readBytesPerS", r->pace.bytes_per_s);
+    else ht_jw_kreal(j, "fmaFlopsPerS", r->pace.flops_per_s);
+    ht_jw_kuint(j, "windows", r->pace.windows);
+    ht_jw_kreal(j, "percent", share_pace(r));
+    ht_jw_end(j, '}');
+}
+
 static void json_row(ht_jw *j, const work *w, const row *r)
 {
     ht_jw_obj(j);
@@ -360,6 +404,7 @@ static void json_row(ht_jw *j, const work *w, const row *r)
     ht_jw_key(j, "fmaPercent");
     if (share_fma(w, r) >= 0) ht_jw_real(j, share_fma(w, r));
     else ht_jw_null(j);
+    json_pace(j, r);
     if (r->device_rate > 0) json_device(j, w, r);
     ht_jw_kbool(j, "impossible", is_impossible(w, r));
     json_stages(j, w, r);
@@ -453,23 +498,25 @@ static int out_table(work *w, ht_err *e)
 {
     ht_buf b;
     ht_json *doc;
-    char size[32], per[32], read[16], fma[16];
+    char size[32], per[32], read[16], fma[16], pace[16];
     const char *name = strrchr(w->c->model, '/');
     HT_TRY(ht_json_parse(w->arena, w->inspected, strlen(w->inspected), 0, "inspect", &doc, e));
     cli__bytes(cli__num(doc, "model.tensorBytes", 0), size);
     ht_buf_init(&b, 0);
     ht_buf_str(
         &b,
-        "| model | size | params | engine | threads | test | t/s | bytes/token | % read | % FMA |\n"
-        "| --- | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n");
+        "| model | size | params | engine | threads | test | t/s | bytes/token | % read | % FMA "
+        "| % sustained |\n"
+        "| --- | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
     for (size_t i = 0; i < w->n_rows; i++) {
         const row *r = &w->rows[i];
         cli__bytes(r->bytes, per);
         percent(read, share_read(r));
         percent(fma, share_fma(w, r));
-        ht_buf_fmt(&b, "| %s | %s | %.2f M | %s | %d | %s | %.2f ± %.2f | %s | %s | %s |\n",
+        percent(pace, share_pace(r));
+        ht_buf_fmt(&b, "| %s | %s | %.2f M | %s | %d | %s | %.2f ± %.2f | %s | %s | %s | %s |\n",
                    name ? name + 1 : w->c->model, size, cli__num(doc, "model.parameters", 0) / 1e6,
-                   r->engine, w->threads, r->test, r->mean, r->sd, per, read, fma);
+                   r->engine, w->threads, r->test, r->mean, r->sd, per, read, fma, pace);
     }
     ht_buf_fmt(
         &b,

@@ -7,7 +7,10 @@
  *   prefetch  one stream with software prefetch 1 KiB ahead
  * Multiply-adds: independent chains of vector multiply-adds in registers, enough of them to cover
  * the latency of the units (latency 4 x 2 per cycle = 8 chains at least; 12 are used).
- * The results are consumed, so that no compiler can drop the work. */
+ * The results are consumed, so that no compiler can drop the work.
+ *
+ * A pass lasts a millisecond (multiply-adds) or some ten (reading): the best of a few finds a moment
+ * without neighbours. ht_pace instead adds up passes over a tenth of a second at a time. */
 #include "core/measure.h"
 #include "core/arena.h"
 #include "core/clock.h"
@@ -23,8 +26,9 @@
 enum { PASSES = 4, FMA_PASSES = 6, CHAINS = 12, FMA_ROUNDS = 400000 };
 enum {
     PART_UNIT = 64 << 10, /* a thread's part: whole pages in each of four streams        */
-    PASS_BYTES = 256 << 20
-}; /* a pass reads at least this much, over and over if need be   */
+    PASS_BYTES = 256 << 20, /* a pass reads at least this much, over and over if need be   */
+    WINDOW_NS = 100 * 1000 * 1000 /* of ht_pace_take, at least                             */
+};
 
 typedef struct {
     uint64_t sum; /* one cache line per rank, so that ranks do not share lines   */
@@ -250,43 +254,64 @@ static int make_job(job *j, ht_team **team, int threads, ht_err *e)
     j->out = ht_mem_array((size_t)threads, sizeof *j->out);
     if (!j->out) return HT_FAIL(e, HT_ENOMEM, "measuring: out of memory");
     int rc = ht_team_new(team, threads, e);
-    if (rc) ht_mem_free(j->out);
+    if (!rc) return 0;
+    ht_mem_free(j->out);
+    j->out = NULL;
     return rc;
+}
+
+/* The buffer to read, in equal parts; its size goes to *bytes. */
+static int make_buffer(job *j, int threads, uint64_t *bytes, ht_err *e)
+{
+    uint64_t room = ht_mem_available() / 4;
+    if (room && *bytes > room) *bytes = room;
+    j->part = (size_t)(*bytes / (uint64_t)threads + PART_UNIT - 1) / PART_UNIT * PART_UNIT;
+    if (j->part < PART_UNIT) j->part = PART_UNIT;
+    *bytes = (uint64_t)j->part * (uint64_t)threads;
+    j->repeats = (unsigned)(PASS_BYTES / *bytes + 1);
+    uint8_t *p = ht_page_alloc((size_t)*bytes);
+    if (!p)
+        return HT_FAIL(e, HT_ENOMEM, "measuring: no memory for a buffer of %llu bytes",
+                       (unsigned long long)*bytes);
+    memset(p, 1, (size_t)*bytes); /* untouched pages would all be the kernel's page of zeros */
+    j->p = p;
+    return 0;
+}
+
+static void free_job(job *j, ht_team *team, uint64_t bytes)
+{
+    if (j->p) ht_page_free((void *)(uintptr_t)j->p, (size_t)bytes);
+    ht_team_free(team);
+    ht_mem_free(j->out);
+}
+
+/* The rate of the fastest kernel, which stays in the job. */
+static void best_reader(job *j, ht_team *team, const char *isa_max, ht_read_rate *r)
+{
+    read_fn readers[3], best = NULL;
+    pick_readers(allowed_features(isa_max), readers);
+    for (int k = 0; k < 3; k++) {
+        j->read = readers[k];
+        double rate =
+            (double)r->bytes * j->repeats * 1e9 / (double)best_ns(team, read_rank, j, PASSES);
+        if (best && rate <= r->bytes_per_s) continue;
+        best = readers[k];
+        r->bytes_per_s = rate;
+        r->kernel = read_names[k];
+    }
+    j->read = best;
 }
 
 int ht_measure_read(int threads, uint64_t bytes, const char *isa_max, ht_read_rate *r, ht_err *e)
 {
-    uint64_t room = ht_mem_available() / 4;
-    read_fn readers[3];
     job j = {0};
     ht_team *team;
     HT_TRY(make_job(&j, &team, threads, e));
-    if (room && bytes > room) bytes = room;
-    j.part = (size_t)(bytes / (uint64_t)threads + PART_UNIT - 1) / PART_UNIT * PART_UNIT;
-    if (j.part < PART_UNIT) j.part = PART_UNIT;
-    *r = (ht_read_rate){.bytes = (uint64_t)j.part * (uint64_t)threads, .kernel = read_names[0]};
-    j.repeats = (unsigned)(PASS_BYTES / r->bytes + 1);
-    uint8_t *p = ht_page_alloc((size_t)r->bytes);
-    if (p) {
-        memset(p, 1,
-               (size_t)r->bytes); /* untouched pages would all be the kernel's page of zeros   */
-        j.p = p;
-        pick_readers(allowed_features(isa_max), readers);
-        for (int k = 0; k < 3; k++) {
-            j.read = readers[k];
-            double rate =
-                (double)r->bytes * j.repeats * 1e9 / (double)best_ns(team, read_rank, &j, PASSES);
-            if (rate <= r->bytes_per_s) continue;
-            r->bytes_per_s = rate;
-            r->kernel = read_names[k];
-        }
-        ht_page_free(p, (size_t)r->bytes);
-    }
-    ht_team_free(team);
-    ht_mem_free(j.out);
-    if (p) return 0;
-    return HT_FAIL(e, HT_ENOMEM, "measuring: no memory for a buffer of %llu bytes",
-                   (unsigned long long)r->bytes);
+    int rc = make_buffer(&j, threads, &bytes, e);
+    *r = (ht_read_rate){.bytes = bytes, .kernel = read_names[0]};
+    if (!rc) best_reader(&j, team, isa_max, r);
+    free_job(&j, team, bytes);
+    return rc;
 }
 
 int ht_measure_fma(int threads, const char *isa_max, ht_fma_rate *r, ht_err *e)
@@ -299,7 +324,74 @@ int ht_measure_fma(int threads, const char *isa_max, ht_fma_rate *r, ht_err *e)
     HT_TRY(make_job(&j, &team, threads, e));
     double flops = 2.0 * lanes * CHAINS * (double)FMA_ROUNDS * threads;
     r->flops_per_s = flops * 1e9 / (double)best_ns(team, fma_rank, &j, FMA_PASSES);
-    ht_team_free(team);
-    ht_mem_free(j.out);
+    free_job(&j, team, 0);
     return 0;
+}
+
+/* ---- what is kept up ---- */
+
+struct ht_pace {
+    job job;
+    ht_team *team;
+    ht_team_fn fn;
+    uint64_t bytes;  /* of the buffer                                                   */
+    double per_pass; /* bytes or operations                                             */
+    double done;
+    uint64_t ns;
+    uint32_t windows;
+};
+
+int ht_pace_new(ht_pace **out, int threads, uint64_t read_bytes, const char *isa_max, ht_err *e)
+{
+    *out = NULL;
+    ht_pace *p = ht_mem_alloc(sizeof *p);
+    if (!p) return HT_FAIL(e, HT_ENOMEM, "measuring: out of memory");
+    *p = (ht_pace){.fn = read_bytes ? read_rank : fma_rank};
+    int rc = make_job(&p->job, &p->team, threads, e);
+    if (!rc && read_bytes) {
+        p->bytes = read_bytes;
+        rc = make_buffer(&p->job, threads, &p->bytes, e);
+    }
+    if (rc) {
+        ht_pace_free(p);
+        return rc;
+    }
+    if (read_bytes) {
+        ht_read_rate r = {.bytes = p->bytes};
+        best_reader(&p->job, p->team, isa_max, &r);
+        p->per_pass = (double)p->bytes * p->job.repeats;
+    } else {
+        unsigned lanes;
+        const char *isa;
+        p->job.fma = pick_fma(allowed_features(isa_max), &lanes, &isa);
+        p->per_pass = 2.0 * lanes * CHAINS * (double)FMA_ROUNDS * threads;
+    }
+    *out = p;
+    return 0;
+}
+
+void ht_pace_take(ht_pace *p)
+{
+    const uint64_t t0 = ht_now_ns();
+    uint64_t t = 0;
+    while (t < WINDOW_NS) {
+        ht_team_run(p->team, p->fn, &p->job);
+        p->done += p->per_pass;
+        t = ht_now_ns() - t0;
+    }
+    p->ns += t;
+    p->windows++;
+}
+
+ht_pace_rates ht_pace_get(const ht_pace *p)
+{
+    const double rate = p->ns ? p->done * 1e9 / (double)p->ns : 0;
+    const bool reads = p->fn == read_rank;
+    return (ht_pace_rates){reads ? rate : 0, reads ? 0 : rate, p->windows};
+}
+
+void ht_pace_free(ht_pace *p)
+{
+    if (p) free_job(&p->job, p->team, p->bytes);
+    ht_mem_free(p);
 }

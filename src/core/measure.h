@@ -1,7 +1,9 @@
 /* measure.h - what this machine can do right now: read bandwidth of memory and multiply-add rate,
  * with the threads an engine would use. Measured in the run that needs them, since a virtual
- * machine's neighbours change them by the minute. Figures are the best of several passes: a bound,
- * not a mean. */
+ * machine's neighbours change them by the minute. Figures of ht_measure_* are the best of several
+ * passes: a bound, not a mean. What the machine keeps up over the time of a measurement is another
+ * figure, ht_pace: a virtual processor shares its core with neighbours, and work of seconds cannot
+ * be faster than such a core is on average. */
 #ifndef HT_CORE_MEASURE_H
 #define HT_CORE_MEASURE_H
 #include "core/err.h"
@@ -22,4 +24,19 @@ typedef struct {
 HT_MUST_USE int ht_measure_read(int threads, uint64_t bytes, const char *isa_max, ht_read_rate *,
                                 ht_err *);
 HT_MUST_USE int ht_measure_fma(int threads, const char *isa_max, ht_fma_rate *, ht_err *);
+
+/* Rates over all of the time in the windows taken, of the same kernels: to be taken in turn with
+ * what is measured. One caller at a time. */
+typedef struct ht_pace ht_pace;
+typedef struct {
+    double bytes_per_s, flops_per_s; /* 0: not asked for, or no window taken                      */
+    uint32_t windows;
+} ht_pace_rates;
+/* read_bytes: size of the buffer to read as of ht_measure_read; 0: multiply-adds instead.
+ * Release with ht_pace_free. */
+HT_MUST_USE int ht_pace_new(ht_pace **, int threads, uint64_t read_bytes, const char *isa_max,
+                            ht_err *);
+void ht_pace_take(ht_pace *);        /* a window of about a tenth of a second                     */
+ht_pace_rates ht_pace_get(const ht_pace *);
+void ht_pace_free(ht_pace *);        /* NULL is allowed                                           */
 #endif

@@ -4,6 +4,7 @@ and continued, the budget stops between rounds, bounds and complete compute are 
 above the machine's is refused."""
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ for d in a['-d'].split(','):
             name = kind + n + (' @ d' + d if d != '0' else '')
             rows.append({'test': name, 'samples': [ts[kind]] * int(a['-r']), 'bytesPerToken': 100.0,
                          'flopsPerToken': 50.0, 'barrierPercent': 5.0,
+                         'sustained': {'fmaFlopsPerS': 4000.0} if kind == 'pp' else {'readBytesPerS': 1250.0},
                          'stages': [{'stage': 'head', 'ns': 10.0, 'boundPercent': 40.0}]})
 print(json.dumps({'rows': rows, 'machine': {'readBytesPerS': 2000.0, 'fmaFlopsPerS': 5000.0},
                   'engine': {'version': '1'}}))
@@ -39,7 +41,8 @@ assert settings == 'strict=1,memory=16000,cache=there' and tokens == '2', sys.ar
 facts = {'inferencePrecision': 'f32', 'productsBelowF32': 0, 'dynamicQuantizationGroup': '0', 'compiledMs': 70,
          'fromCache': True, 'cancelMs': 5}
 ts = {'cpu': 40.0, 'cpu-q8': 150.0, 'graph': 60.0, 'graph-q8': 170.0, 'graph-bf16': 180.0}
-print(json.dumps({'version': '1', 'fmaFlopsPerS': 5000.0, 'rows': [{'rows': int(n), 'arms': [
+print(json.dumps({'version': '1', 'fmaFlopsPerS': 5000.0, 'rows': [{
+    'rows': int(n), 'sustainedFmaFlopsPerS': 4000.0, 'arms': [
     {'arm': a, 'executed': %s, 'bytesPerToken': 100.0, 'flopsPerToken': 50.0, 'sameTokens': 2,
      'facts': facts if a.startswith('graph') else None, 'tokensPerS': [ts[a]] * int(reps)}
     for a in arms.split(',')]} for n in rows.split(',')]}))
@@ -52,6 +55,26 @@ def check(ok, what):
     passed, failed = passed + bool(ok), failed + (not ok)
     if not ok:
         print('FAIL ' + what)
+
+
+def check_tables():
+    """Rows of a record that README.md and the pages show are rows that their record prints."""
+    printed = set()
+    for name in ('cpu-zen3', 'cpu-xeon-h200', 'graph-zen3'):
+        path = os.path.join(ROOT, 'bench', 'results', name + '.json')
+        p = subprocess.run([sys.executable, os.path.join(ROOT, 'bench', 'graph_record.py' if 'graph' in name
+                                                         else 'record.py'), '--table', path],
+                           capture_output=True, text=True, timeout=60)
+        check(p.returncode == 0 and p.stdout, '%s prints: %d %s' % (name, p.returncode, p.stderr))
+        printed.update(p.stdout.splitlines())
+    shown = 0
+    for page in ('README.md', 'docs/cpu.md', 'docs/graph.md'):
+        with open(os.path.join(ROOT, page), encoding='utf-8') as f:
+            for row in f:
+                if re.match(r'\| \S+ \| (pp|tg)\d+\S* \| [\d.]+ \|', row):
+                    shown += 1
+                    check(row.strip() in printed, '%s: no record prints %s' % (page, row.strip()))
+    check(shown >= 9, 'records are shown: %d' % shown)
 
 
 def main():
@@ -86,7 +109,7 @@ def main():
         check(code == 0 and all(len(s) == 6 for c in doc['cells'] for s in c['samples'].values()),
               'three rounds of two samples of every system: %d %s' % (code, doc['cells']))
         check(doc['cells'][0]['facts']['llama.cpp']['options'] == ['-fa', '1'], 'the faster way of a peer is kept')
-        check('| f16 | tg8@64 | 20.0 | hetero f32 | 10.00 | 10.00-10.00 | 6 | 50 % read | 2.00 |' in text,
+        check('| f16 | tg8@64 | 20.0 | hetero f32 | 10.00 | 10.00-10.00 | 6 | 50 % read | 80 % | 2.00 |' in text,
               'decode against its bound and the peer: ' + text)
         check('| f16 | pp64 | 100.0 | hetero f32 | 40.00 |' in text, 'a prompt is bound by operations')
         # 64/40 + 16/10 = 3.2 s; the peer 80/5 = 16 s; the bound 64/100 + 16/20 = 1.44 s.
@@ -100,7 +123,7 @@ def main():
         more = ['--types', 'f16,q8_0', '--groups', 'pp32,pp128', '--cache', 'there', '--rounds']
         code, text, err = start('graph_record.py', '--graph', program('graph', GRAPH % "a.split('-')[0]"), *more, '2')
         check(code == 0, 'prompts on cpu and graph: %d %s' % (code, err))
-        check('| f16 | pp128 | 100.0 | hetero graph | 60.00 | 60.00-60.00 | 4 | 60 % FMA | 12.00 |' in text,
+        check('| f16 | pp128 | 100.0 | hetero graph | 60.00 | 60.00-60.00 | 4 | 60 % FMA | 75 % | 12.00 |' in text,
               'graph against its bound and the peer: ' + text)
         check(text.count('| hetero cpu q8 | 150.00 |') == 2, '8-bit activations for the quantised model only: ' + text)
         check('| q8_0 | pp32 | hetero graph | f32 | 0 | 0 | 70 (from the folder) | 5 | 2 of 2 |' in text,
@@ -115,6 +138,7 @@ def main():
         out = os.path.join(tmp, 'graph.json')
         code, text, err = start('graph_record.py', '--graph', program('lies', GRAPH % "'cpu'"), *more, '3')
         check(code == 1 and 'graph ran on cpu' in err, 'another engine in its place is refused: %d %s' % (code, err))
+    check_tables()
     print('%d passed, %d failed, 0 skipped' % (passed, failed))
     return 1 if failed else 0
 

@@ -33,3 +33,25 @@ T_CASE(measure, multiply_adds_on_the_named_set)
     if (ht_cpu_features() & HT_CPU_AVX2) T_CHECK(strcmp(r.isa, "generic") != 0, "%s", r.isa);
     T_ERR(ht_measure_fma(-1, NULL, &r, &e), HT_EARG, e, "-1 threads");
 }
+
+T_CASE(measure, pace_adds_up_windows)
+{
+    ht_pace *p;
+    ht_err e;
+    for (int reads = 0; reads < 2; reads++) {
+        T_OK(ht_pace_new(&p, 2, reads ? 1 << 20 : 0, NULL, &e), e);
+        ht_pace_rates none = ht_pace_get(p);
+        T_CHECK(none.windows == 0 && none.bytes_per_s == 0 && none.flops_per_s == 0,
+                "nothing was measured yet");
+        ht_pace_take(p);
+        ht_pace_take(p);
+        ht_pace_rates r = ht_pace_get(p);
+        T_EQ_INT(r.windows, 2);
+        T_CHECK((r.bytes_per_s > 0) == reads && (r.flops_per_s > 0) == !reads, "%g bytes/s, %g flop/s",
+                r.bytes_per_s, r.flops_per_s);
+        ht_pace_free(p);
+    }
+    T_ERR(ht_pace_new(&p, 0, 0, NULL, &e), HT_EARG, e, "0 threads");
+    T_CHECK(!p, "nothing to free after an error");
+    ht_pace_free(NULL);
+}

@@ -233,8 +233,8 @@ T_CASE(report, one_bench)
 {
     ht_err e = {0};
     T_OK(file("{\"rows\":[{\"test\":\"pp8\",\"ts\":100.5,\"sd\":1,\"n\":2,\"engine\":\"cpu\","
-              "\"readPercent\":null,\"fmaPercent\":101.5,\"impossible\":true,\"samples\":[99.5,101."
-              "5]}],"
+              "\"readPercent\":null,\"fmaPercent\":101.5,\"sustained\":{\"percent\":88.25},"
+              "\"impossible\":true,\"samples\":[99.5,101.5]}],"
               "\"machine\":{\"threads\":2},\"reference\":{\"checks\":[{\"name\":\"x\",\"ok\":false}"
               "]},"
               "\"engine\":{\"cpu\":\"C\",\"act\":\"q8\",\"model\":{\"path\":\"m.gguf\"}}}",
@@ -245,6 +245,7 @@ T_CASE(report, one_bench)
     has("m.gguf");
     has("arithmetic q8");
     has("100.50");
+    has("88.3"); /* of what was sustained */
     ht_buf_done(&html);
 }
 
