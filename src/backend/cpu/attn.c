@@ -26,7 +26,6 @@ typedef struct {
     const uint32_t *table;   /* pages of the sequence                                       */
     uint32_t by;             /* packed types: the rows' first position; one page holds all   */
     bool observed;           /* some row's attention is asked for (ht_batch.mass)            */
-    uint32_t step;           /* heads from this item to the thread's next one                */
     size_t ldq, ldo;
 } item;
 
@@ -130,8 +129,7 @@ static const uint8_t *next_keys(const cpu_run *r, const item *it, uint32_t pos)
 {
     item other = *it;
     if (pos < it->hi) return place_of(r, it, 0, pos);
-    other.head += it->step;
-    if (other.head >= r->p->m->spec.n_kv_heads) return NULL;
+    if (++other.head >= r->p->m->spec.n_kv_heads) return NULL;
     return place_of(r, &other, 0, it->lo / CPU_LANES * CPU_LANES);
 }
 
@@ -392,7 +390,7 @@ static uint32_t run_of_rows(const cpu_run *r, const ht_stage *st, uint32_t t0, u
 static void run_item(const cpu_run *r, const ht_stage *st, item *it)
 {
     const ht_spec *s = &r->p->m->spec;
-    *it = (item){.st = st, .group = s->n_heads / s->n_kv_heads, .step = 1};
+    *it = (item){.st = st, .group = s->n_heads / s->n_kv_heads};
     it->ldq = (size_t)s->head_dim + CPU_PAD;
     it->ldo = (size_t)s->head_dim + CPU_PAD;
 }
@@ -491,6 +489,7 @@ static void keep(cpu_run *r, const item *it, float *part, uint32_t i)
 static void attend_units(cpu_run *r, const ht_stage *st, uint32_t units)
 {
     uint32_t u, end;
+    cpu__loop(r);
     while (cpu__take(r, units, 1, &u, &end))
         for (uint32_t head = UINT32_MAX, t0 = 0; u < end; u++) {
             item it;
@@ -508,22 +507,43 @@ static void attend_units(cpu_run *r, const ht_stage *st, uint32_t units)
         }
 }
 
+/* ---- many rows: a unit is a run of rows and a KV head ---------------------------------------- */
+
+static uint32_t count_runs(const cpu_run *r, const ht_stage *st)
+{
+    item it;
+    uint32_t n = 0;
+    run_item(r, st, &it);
+    for (uint32_t t = 0; t < r->rows; n++) t = run_of_rows(r, st, t, most_rows(&it), &it);
+    return n;
+}
+
+/* A unit's time grows with the keys that its rows see. Shares are in order of rows, so the thread of
+ * the first rows ends soon and takes from the end of the others'. */
+static void attend_runs(cpu_run *r, const ht_stage *st)
+{
+    const uint32_t heads = r->p->m->spec.n_kv_heads, units = count_runs(r, st) * heads;
+    uint32_t u, end;
+    cpu__loop(r);
+    while (cpu__take(r, units, 1, &u, &end)) {
+        item it;
+        uint32_t t = 0;
+        run_item(r, st, &it);
+        for (uint32_t before = 0; before <= u / heads; before++)
+            t = run_of_rows(r, st, t, most_rows(&it), &it);
+        for (it.head = u % heads; u < end; u++) {
+            it.n = it.rows * it.group;
+            attend(r, &it);
+            if (++it.head < heads || t >= r->rows) continue;
+            t = run_of_rows(r, st, t, most_rows(&it), &it);
+            it.head = 0;
+        }
+    }
+}
+
 void cpu__attn(cpu_run *r, const ht_stage *st)
 {
-    uint32_t units = r->p->part_cap ? count_units(r, st) : 0;
-    item it;
-    if (units) {
-        attend_units(r, st, units);
-        return;
-    }
-    run_item(r, st, &it);
-    it.step = (uint32_t)r->size;
-    /* Neighbouring items go to different threads, shifted from run to run: runs of later rows,
-     * which see more keys, do not pile up on one of them. */
-    for (uint32_t t = 0, n_run = 0; t < r->rows; n_run++) {
-        t = run_of_rows(r, st, t, most_rows(&it), &it);
-        it.n = it.rows * it.group;
-        for (it.head = 0; it.head < r->p->m->spec.n_kv_heads; it.head++)
-            if ((it.head + n_run) % (uint32_t)r->size == (uint32_t)r->rank) attend(r, &it);
-    }
+    const uint32_t units = r->p->part_cap ? count_units(r, st) : 0;
+    if (units) attend_units(r, st, units);
+    else attend_runs(r, st);
 }

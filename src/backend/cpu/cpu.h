@@ -66,9 +66,10 @@ typedef struct {                     /* scratch of one thread                   
     uint32_t *list;                  /* [rows] rows of an expert                                  */
 } cpu_scratch;
 
-/* What a rank has not begun of its share of an operation: units [begin, end), 16 bits each, below
- * the number of the operation (cpu_run.turn), 32 bits. Whoever sees an older number there, owner or
- * not, starts with the whole share. In a cache line of its own. */
+/* What a rank has not begun of its share of a loop: units [begin, end), 16 bits each, below the
+ * number of the loop (cpu_run.turn), 32 bits. Whoever sees an older number there, owner or not,
+ * starts with the whole share; a newer one says that somebody found nothing left of this loop and
+ * went on to the operation's next. In a cache line of its own. */
 typedef struct { _Atomic uint64_t word; char pad[56]; } cpu_left;
 
 struct ht_plan {
@@ -88,7 +89,8 @@ struct ht_plan {
     ht_kv_todo *todo; uint32_t n_todo, cap_todo;         /* pages to pack in this run             */
     uint32_t widest, slab_cols;
     cpu_scratch *scratch;            /* [team]                                                    */
-    cpu_left *left; uint32_t turn;   /* [team]; operations run so far                             */
+    cpu_left *left; uint32_t turn;   /* [team]; loops numbered so far                             */
+    uint32_t loops;                  /* most loops of cpu__take in an operation                   */
     float *part; size_t part_cap;    /* floats: results of splits, attn.c                         */
     _Atomic uint32_t *split_done;    /* [rows, KV head] splits of it that are in part             */
     const ht_batch *batch;
@@ -102,7 +104,7 @@ struct cpu_run {
     const cpu_kern *k;
     cpu_scratch *s;
     int rank, size;
-    uint32_t rows, turn;             /* of the current operation; its number since the plan began */
+    uint32_t rows, turn;             /* of the current operation; number of its current loop      */
     bool picked;
 };
 
@@ -122,15 +124,14 @@ void cpu__product(cpu_run *, const cpu_mat *, uint32_t m, uint32_t t0, uint32_t 
                   const cpu_in *in, float *c, size_t ldc);
 /* This rank's share of n units. */
 void cpu__share(const cpu_run *, uint32_t n, uint32_t *begin, uint32_t *end);
+/* Begin a loop of cpu__take: every thread begins the same ones in the same order, at most
+ * cpu__loops of them in an operation. */
+void cpu__loop(cpu_run *);
 /* The next of n units for this thread, in multiples of `least`: half of what is left of its share,
  * then half of what is left of another's, from the end; so nobody is waited for longer than the
- * last few units take. False: all are begun. At most one loop of calls in an operation, with equal
- * n and least on every thread. */
+ * last few units take. False: all are begun. n and least are equal on every thread. */
 bool cpu__take(const cpu_run *, uint32_t n, uint32_t least, uint32_t *begin, uint32_t *end);
-/* The same where `once` is false; else this thread's fixed share, once: for operations of several
- * loops. *begun starts false. */
-bool cpu__next(const cpu_run *, bool once, bool *begun, uint32_t n, uint32_t least,
-               uint32_t *begin, uint32_t *end);
+uint32_t cpu__loops(uint32_t rows); /* of an operation on so many rows, at most                   */
 /* Tokens of the block that starts at t of n: blocks of equal size, at most CPU_BLOCK. */
 uint32_t cpu__block(const cpu_run *, uint32_t t, uint32_t n);
 bool cpu__cancelled(const cpu_run *);

@@ -4,6 +4,9 @@
 #include "quant/r16.h"
 #include <string.h>
 
+/* Weights of one operation: Q, K and V. */
+enum { MOST_WEIGHTS = 3 };
+
 /* Up to this many tokens each group of CPU_NT_ROWS decodes the weights for itself; more tokens
  * share a panel that is widened once. */
 enum { ROWS_MAX = 12 };
@@ -28,6 +31,16 @@ void cpu__share(const cpu_run *r, uint32_t n, uint32_t *begin, uint32_t *end)
     ht_team_share(n, 1, r->rank, r->size, begin, end);
 }
 
+void cpu__loop(cpu_run *r)
+{
+    r->turn++;
+}
+
+uint32_t cpu__loops(uint32_t rows)
+{
+    return (rows / CPU_BLOCK + 1) * MOST_WEIGHTS;
+}
+
 bool cpu__take(const cpu_run *r, uint32_t n, uint32_t least, uint32_t *begin, uint32_t *end)
 {
     if (n / least >= UINT16_MAX) least = n / (UINT16_MAX - 1) + 1;
@@ -38,6 +51,8 @@ bool cpu__take(const cpu_run *r, uint32_t n, uint32_t least, uint32_t *begin, ui
         uint64_t old = atomic_load_explicit(word, memory_order_relaxed);
         for (;;) {
             uint32_t lo = (uint32_t)(old >> 16) & UINT16_MAX, hi = (uint32_t)old & UINT16_MAX;
+            /* A later loop began there: nothing of this one was left anywhere. */
+            if (old >> 32 > r->turn) break;
             if (old >> 32 != r->turn) ht_team_share(units, 1, of, r->size, &lo, &hi);
             if (lo >= hi) break;
             const uint32_t some = r->size == 1 ? hi - lo : (hi - lo + 1) / 2,
@@ -54,16 +69,6 @@ bool cpu__take(const cpu_run *r, uint32_t n, uint32_t least, uint32_t *begin, ui
         }
     }
     return false;
-}
-
-bool cpu__next(const cpu_run *r, bool once, bool *begun, uint32_t n, uint32_t least,
-               uint32_t *begin, uint32_t *end)
-{
-    if (!once) return cpu__take(r, n, least, begin, end);
-    if (*begun) return false;
-    *begun = true;
-    cpu__share(r, n, begin, end);
-    return true;
 }
 
 uint32_t cpu__block(const cpu_run *r, uint32_t t, uint32_t n)

@@ -211,6 +211,7 @@ int cpu__plan(ht_plan **out, ht_dev *dev, ht_kv *kv, const ht_stage *tape, const
     p->m = dev->model;
     p->kv = kv;
     p->b = *b;
+    p->loops = cpu__loops(b->rows);
     widths(p);
     int rc = ht_arena_new(&p->arena, 0, e);
     if (!rc) rc = take_memory(p, e);

@@ -64,15 +64,15 @@ static void rank_main(void *arg, int rank, int size)
                  .k = &p->dev->k,
                  .s = &p->scratch[rank],
                  .rank = rank,
-                 .size = size,
-                 .turn = p->turn};
+                 .size = size};
     uint64_t since = rank ? 0 : ht_now_ns();
     cpu__begin(&r, NULL);
     if (!joins_begin(p)) ht_team_barrier(p->dev->team);
     for (size_t i = 0; i < p->n_ops; i++) {
         const cpu_op *op = &p->op[i];
         r.picked = op->picked;
-        r.turn++;
+        /* Not counted on: a thread that saw a cancel first has begun fewer loops. */
+        r.turn = p->turn + (uint32_t)i * p->loops;
         r.rows = op->picked ? p->batch->n_want : p->batch->rows;
         if (!rank) tell_layer(p, i);
         if (!cpu__cancelled(&r)) op->fn(&r, &op->stage);
@@ -96,14 +96,15 @@ int cpu__run(ht_plan *p, const ht_batch *b, ht_err *e)
     p->batch = b;
     cpu__kv_todo(p);
     ht_batch_mass_clear(&p->b, b, p->m->spec.n_kv_heads);
-    if (p->turn > UINT32_MAX - p->n_ops) {
+    const uint64_t loops = (uint64_t)p->n_ops * p->loops;
+    if (p->turn > UINT32_MAX - loops) {
         /* Numbers start again: no word may be left that one of them could meet. */
         for (int i = 0; i < ht_team_size(p->dev->team); i++) atomic_store(&p->left[i].word, 0);
         p->turn = 0;
     }
     ht_team_run(p->dev->team, rank_main, p);
     tell_layer(p, p->n_ops);
-    p->turn += (uint32_t)p->n_ops;
+    p->turn += (uint32_t)loops;
     count(p, b);
     p->stats.barriers = (uint32_t)(p->n_ops ? p->n_ops - 1 : 0) + (joins_begin(p) ? 0 : 1);
     /* The cancel is used up here and not cleared at the start: one that came just before run()

@@ -135,15 +135,13 @@ static void sink_slab(cpu_run *r, sink s, size_t ldc, uint32_t n, uint32_t cols,
     store_slab(c, ldc, n, cols, out, ldo);
 }
 
-/* This thread's tiles of one weight for prepared tokens [t, t + in->n). once: one of several loops
- * of the operation. */
-static void project(cpu_run *r, const cpu_mat *m, const cpu_in *in, bool once, sink s, float *out,
-                    size_t ldo)
+/* This thread's tiles of one weight for prepared tokens [t, t + in->n). */
+static void project(cpu_run *r, const cpu_mat *m, const cpu_in *in, sink s, float *out, size_t ldo)
 {
     const uint32_t rows = s.rows ? min32(s.rows, m->rows) : m->rows;
     uint32_t t0, t1, slab = CPU_SLAB;
-    bool begun = false;
-    while (cpu__next(r, once, &begun, cpu__tiles(rows), TAKE_TILES, &t0, &t1))
+    cpu__loop(r);
+    while (cpu__take(r, cpu__tiles(rows), TAKE_TILES, &t0, &t1))
         for (uint32_t i = t0; i < t1 && !cpu__cancelled(r); i += slab) {
             uint32_t end = min32(i + slab, t1), row = i * CPU_LANES;
             uint32_t cols = min32(end * CPU_LANES, rows) - row;
@@ -158,7 +156,6 @@ static void project_all(cpu_run *r, const float *src, size_t lds, const uint32_t
                         uint32_t rows, const float *norm, const cpu_mat *const m[],
                         float *const out[], int n, sink s)
 {
-    const bool once = n > 1 || rows > CPU_BLOCK;
     unsigned want = 0;
     for (int i = 0; i < n; i++) want |= cpu__want(r, m[i]);
     for (uint32_t t = 0, nb; t < rows && !cpu__cancelled(r); t += nb) {
@@ -167,7 +164,7 @@ static void project_all(cpu_run *r, const float *src, size_t lds, const uint32_t
         cpu__prepare(r, list ? src : src + t * lds, lds, list ? list + t : NULL, nb, m[0]->cols,
                      norm, want, &in);
         for (int i = 0; i < n; i++)
-            project(r, m[i], &in, once, s, out[i] + (size_t)t * m[i]->rows, m[i]->rows);
+            project(r, m[i], &in, s, out[i] + (size_t)t * m[i]->rows, m[i]->rows);
     }
 }
 
@@ -252,11 +249,11 @@ void cpu__qkv(cpu_run *r, const ht_stage *st)
     for (int i = 0; i < 3; i++) want |= cpu__want(r, m[i]);
     for (uint32_t t = 0, nb; t < r->rows; t += nb) {
         cpu_in in;
-        bool begun = false;
         nb = cpu__block(r, t, r->rows);
         cpu__prepare(r, r->p->x + (size_t)t * s->dim, s->dim, NULL, nb, s->dim, l->attn_norm, want,
                      &in);
-        while (cpu__next(r, r->rows > CPU_BLOCK, &begun, first[3], 1, &h0, &h1))
+        cpu__loop(r);
+        while (cpu__take(r, first[3], 1, &h0, &h1))
             for (uint32_t h = h0; h < h1 && !cpu__cancelled(r); h++) {
                 int which = h >= first[2] ? 2 : h >= first[1] ? 1 : 0;
                 qkv_head(r, st, m[which], which, h - first[which], &in, t);
@@ -354,11 +351,11 @@ void cpu__ffn_up(cpu_run *r, const ht_stage *st)
     uint32_t i0, i1;
     for (uint32_t t = 0, nb; t < r->rows; t += nb) {
         cpu_in in;
-        bool begun = false;
         nb = cpu__block(r, t, r->rows);
         cpu__prepare(r, r->p->x + (size_t)t * s->dim, s->dim, NULL, nb, s->dim, l->ffn_norm, want,
                      &in);
-        while (cpu__next(r, r->rows > CPU_BLOCK, &begun, cpu__tiles(s->ffn), TAKE_TILES, &i0, &i1))
+        cpu__loop(r);
+        while (cpu__take(r, cpu__tiles(s->ffn), TAKE_TILES, &i0, &i1))
             up_tiles(r, st, &in, t, i0, i1);
     }
 }
