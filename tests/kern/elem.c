@@ -173,9 +173,10 @@ static void check_few(const cpu_kern *k, uint32_t hd, uint32_t n, uint64_t *seed
     const uint16_t *rows = (const uint16_t *)(const void *)kv.p;
     for (uint32_t j = 0; j < n; j++) k->kv_put[1](f(&x) + j * hd, hd, kv.p + (size_t)j * hd * 2);
     for (uint32_t nq = 1; nq <= CPU_FEW; nq++) {
-        k->few_scores(rows, hd, n, f(&q), ldq, nq, f(&s), ldp, nq % 2 ? rows : NULL, NULL);
-        k->few_values(rows, hd, n / 2, f(&p), ldp, nq, f(&o), ldq, 0);
-        k->few_values(rows + n / 2 * hd, hd, n - n / 2, f(&p) + n / 2, ldp, nq, f(&o), ldq, 1);
+        k->few_scores(rows, hd, n, f(&q), ldq, nq, f(&s), ldp, nq % 2 ? rows : NULL);
+        k->few_values(rows, hd, n / 2, f(&p), ldp, nq, f(&o), ldq, 0, nq % 2 ? rows : NULL);
+        k->few_values(rows + n / 2 * hd, hd, n - n / 2, f(&p) + n / 2, ldp, nq, f(&o), ldq, 1,
+                      NULL);
         for (uint32_t t = 0; t < nq; t++) {
             for (uint32_t j = 0; j < (n + 15) / 16 * 16; j++) {
                 float want = 0;

@@ -75,10 +75,9 @@ static void check_few(const cpu_kern *k, int type, uint32_t hd, uint64_t *seed)
     for (size_t i = 0; i < ldp * CPU_FEW; i++) fp[i] = t_randf(seed);
     for (uint32_t nq = 1; nq <= CPU_FEW; nq++) {
         float sum[CPU_FEW][MAX_HD] = {{0}};
-        k->few_k_page[type](key.p, hd, fq, ldq, nq, fs, ldp, nq % 2 ? key.p : NULL,
-                            nq > 2 ? value.p : NULL, ht_kv_page_bytes(type, 1, hd));
-        k->few_v_page[type](value.p, hd, fp, ldp, nq, fo, ldq, 0);
-        k->few_v_page[type](value.p, hd, fp, ldp, nq, fo, ldq, 1);
+        k->few_k_page[type](key.p, hd, fq, ldq, nq, fs, ldp, nq % 2 ? key.p : NULL);
+        k->few_v_page[type](value.p, hd, fp, ldp, nq, fo, ldq, 0, nq % 2 ? key.p : NULL);
+        k->few_v_page[type](value.p, hd, fp, ldp, nq, fo, ldq, 1, NULL);
         for (uint32_t j = 0; j < HT_PAGE; j++) {
             ht_kv_unpack(type, 0, hd, key.p, j, row);
             for (uint32_t t = 0; t < nq; t++) {

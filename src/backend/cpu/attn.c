@@ -12,7 +12,9 @@
  *
  * With few rows a unit of work is one split: threads take units from each other, put what a split
  * gives into the plan's `part`, and whoever finishes the last one of an item folds them all, in the
- * same order. So one KV head keeps every thread busy, too. */
+ * same order. So one KV head keeps every thread busy, too. Units of one split follow each other;
+ * those that a thread takes at once are done together, head after head of a page: that is the order
+ * in which they lie in memory. */
 #include "backend/cpu/cpu.h"
 #include <math.h>
 #include <string.h>
@@ -20,12 +22,14 @@
 enum { LDS = CPU_SPLIT + CPU_PAD };
 typedef struct {
     const ht_stage *st;
-    uint32_t t0, rows, head; /* rows [t0, t0+rows) of the operation, KV head                 */
-    uint32_t group, n;       /* query heads per KV head; pairs = rows*group                  */
-    uint32_t lo, hi;         /* keys that some row sees: [lo, hi)                            */
-    const uint32_t *table;   /* pages of the sequence                                       */
-    uint32_t by;             /* packed types: the rows' first position; one page holds all   */
-    bool observed;           /* some row's attention is asked for (ht_batch.mass)            */
+    uint32_t t0, rows;     /* rows [t0, t0+rows) of the operation                          */
+    uint32_t head, heads;  /* KV heads [head, head+heads); more than one: by splits only   */
+    uint32_t group, n;     /* query heads per KV head; pairs of a KV head = rows*group     */
+    uint32_t lo, hi;       /* keys that some row sees: [lo, hi)                            */
+    const uint32_t *table; /* pages of the sequence                                       */
+    uint32_t by;           /* packed types: the rows' first position; one page holds all   */
+    bool observed;         /* some row's attention is asked for (ht_batch.mass)            */
+    const uint8_t *after;  /* keys that this thread reads afterwards; NULL: not known      */
     size_t ldq, ldo;
 } item;
 
@@ -65,13 +69,13 @@ static uint32_t pos_of(const cpu_run *r, uint32_t t)
     return (uint32_t)r->p->batch->pos[cpu__row(r, t)];
 }
 
-/* A head of the page that holds a position, as the item's rows read it. */
+/* KV head `head` + h of the page that holds a position, as the item's rows read it. */
 typedef struct {
     const uint8_t *head; /* NULL: no such page                                       */
     bool packed;
     int type; /* packed: of its page; else HT_KV_F16 or HT_KV_F32         */
 } page_head;
-static page_head head_at(const cpu_run *r, const item *it, int is_v, uint32_t pos)
+static page_head head_at(const cpu_run *r, const item *it, int is_v, uint32_t pos, uint32_t h)
 {
     const ht_kv *kv = r->p->kv;
     int layer = it->st->layer;
@@ -82,7 +86,7 @@ static page_head head_at(const cpu_run *r, const item *it, int is_v, uint32_t po
         o.packed = ht_kv_reads_packed(it->by, pos / HT_PAGE);
         if (!o.packed) o.type = HT_KV_F16;
     }
-    o.head = ht_kv_head(kv, (uint32_t)layer, is_v, page, it->head, !o.packed);
+    o.head = ht_kv_head(kv, (uint32_t)layer, is_v, page, it->head + h, !o.packed);
     return o;
 }
 /* A position's row, not packed; elements of 2 or 4 bytes. */
@@ -117,128 +121,172 @@ static bool takes_few(const cpu_run *r, const item *it, const page_head *p, uint
     return r->k->few_scores && p->type == HT_KV_F16;
 }
 
-/* Where the item's head of pos is read: its row, or its packed page; NULL: no such page. */
-static const uint8_t *place_of(const cpu_run *r, const item *it, int is_v, uint32_t pos)
+/* Where head h of pos is read: its row, or its packed page; NULL: no such page. */
+static const uint8_t *place_of(const cpu_run *r, const item *it, int is_v, uint32_t pos, uint32_t h)
 {
-    page_head p = head_at(r, it, is_v, pos);
+    page_head p = head_at(r, it, is_v, pos, h);
     return p.head && !p.packed ? row_of(r, &p, pos, 0) : p.head;
 }
 
-/* The keys that this thread reads after the page of pos: of the next page, or of its next head. */
-static const uint8_t *next_keys(const cpu_run *r, const item *it, uint32_t pos)
+/* The positions of a run that lie in one page: n from the j-th of the split on. */
+typedef struct {
+    uint32_t j, n;
+} piece;
+static piece piece_at(const run *u, uint32_t j)
 {
-    item other = *it;
-    if (pos < it->hi) return place_of(r, it, 0, pos);
-    if (++other.head >= r->p->m->spec.n_kv_heads) return NULL;
-    return place_of(r, &other, 0, it->lo / CPU_LANES * CPU_LANES);
+    const uint32_t n = HT_PAGE - (u->s0 + j) % HT_PAGE;
+    return (piece){j, n < u->to - j ? n : u->to - j};
+}
+
+/* What is read after head h of a piece of keys or values: the next head of it, the next piece, the
+ * values after the keys, and then what comes after the run. */
+static const uint8_t *place_after(const cpu_run *r, const item *it, int is_v, const run *u,
+                                  const piece *at, uint32_t h)
+{
+    if (h + 1 < it->heads) return place_of(r, it, is_v, u->s0 + at->j, h + 1);
+    if (at->j + at->n < u->to) return place_of(r, it, is_v, u->s0 + at->j + at->n, 0);
+    return is_v ? it->after : place_of(r, it, 1, u->s0 + u->from, 0);
 }
 
 /* Ask for the rows of n values from pos on. */
-static void fetch_values(const cpu_run *r, const item *it, uint32_t pos, uint32_t n)
+static void fetch_values(const cpu_run *r, const item *it, uint32_t pos, uint32_t n, uint32_t h)
 {
-    page_head p = head_at(r, it, 1, pos);
+    page_head p = head_at(r, it, 1, pos, h);
     const uint8_t *v = p.head && !p.packed ? row_of(r, &p, pos, 0) : NULL;
     const size_t elem = r->p->kv->type[it->st->layer][1] == HT_KV_F32 ? 4 : 2;
     for (size_t i = 0; v && i < (size_t)n * r->p->kv->head_dim * elem; i += 64)
         __builtin_prefetch(v + i, 0, 2);
 }
 
-/* Scores of keys [s0+from, s0+to), from and s0 multiples of 16. Values of the same positions are
- * asked for meanwhile: their turn comes when the split's scores are all there. */
-static void scores(cpu_run *r, const item *it, uint32_t s0, uint32_t from, uint32_t to)
+/* Scores of a piece for head h, by panels. Values of the same positions are asked for meanwhile:
+ * their turn comes when the split's scores are all there. */
+static void scores_panel(cpu_run *r, const item *it, const run *u, const piece *at, uint32_t h,
+                         const page_head *p)
 {
-    const ht_kv *kv = r->p->kv;
-    for (uint32_t j = from, step; j < to; j += step) {
-        page_head p = head_at(r, it, 0, s0 + j);
-        step = HT_PAGE - (s0 + j) % HT_PAGE;
-        if (step > to - j) step = to - j;
-        if (takes_few(r, it, &p, s0 + j, step)) {
-            const void *next = next_keys(r, it, s0 + j + step), *v = place_of(r, it, 1, s0 + j);
-            const uint64_t n_values = kv->page_bytes[it->st->layer][1] / kv->n_kv_heads;
-            if (p.packed)
-                r->k->few_k_page[p.type](p.head, kv->head_dim, r->s->aq, it->ldq, it->n,
-                                         r->s->as + j, LDS, next, v, (size_t)n_values);
-            else
-                r->k->few_scores((const uint16_t *)(const void *)row_of(r, &p, s0 + j, 0),
-                                 kv->head_dim, step, r->s->aq, it->ldq, it->n, r->s->as + j, LDS,
-                                 next, v);
-            continue;
-        }
-        step = CPU_LANES;
-        fetch_values(r, it, s0 + j, CPU_LANES);
-        uint32_t n = p.head ? (to - j < CPU_LANES ? to - j : CPU_LANES) : 0;
-        if (p.packed) r->k->k_page[p.type](p.head, kv->head_dim, (s0 + j) % HT_PAGE, r->s->panel);
+    const uint32_t hd = r->p->kv->head_dim, end = at->j + at->n;
+    float *s = r->s->as + (size_t)h * it->n * LDS;
+    for (uint32_t j = at->j; j < end; j += CPU_LANES) {
+        const uint32_t pos = u->s0 + j, left = end - j < CPU_LANES ? end - j : CPU_LANES;
+        fetch_values(r, it, pos, CPU_LANES, h);
+        if (p->packed) r->k->k_page[p->type](p->head, hd, pos % HT_PAGE, r->s->panel);
         else
-            r->k->k_panel[p.type == HT_KV_F16](p.head ? row_of(r, &p, s0 + j, 0) : NULL,
-                                               kv->head_dim, n, r->s->panel);
-        multiply(r, it, r->s->panel, kv->head_dim, r->s->aq, it->ldq, r->s->as + j, LDS);
+            r->k->k_panel[p->type == HT_KV_F16](p->head ? row_of(r, p, pos, 0) : NULL, hd,
+                                                p->head ? left : 0, r->s->panel);
+        multiply(r, it, r->s->panel, hd, r->s->aq + h * it->n * it->ldq, it->ldq, s + j, LDS);
     }
 }
 
-/* ap = P V over keys [s0+from, s0+to) page by page; false: some page is not for a few pairs. */
-static bool values_few(cpu_run *r, const item *it, uint32_t s0, uint32_t from, uint32_t to)
+/* Scores of the run's keys, page by page, head by head; u->from is a multiple of 16. */
+static void scores(cpu_run *r, const item *it, const run *u)
 {
-    for (int work = 0; work < 2; work++)
-        for (uint32_t j = from, n; j < to; j += n) {
-            page_head p = head_at(r, it, 1, s0 + j);
-            const float *weight = r->s->as + j;
-            n = HT_PAGE - (s0 + j) % HT_PAGE;
-            if (n > to - j) n = to - j;
-            if (!work) {
-                if (!takes_few(r, it, &p, s0 + j, n)) return false;
-            } else if (p.packed) {
-                r->k->few_v_page[p.type](p.head, r->p->kv->head_dim, weight, LDS, it->n, r->s->ap,
-                                         it->ldo, j != from);
-            } else {
-                r->k->few_values((const uint16_t *)(const void *)row_of(r, &p, s0 + j, 0),
-                                 r->p->kv->head_dim, n, weight, LDS, it->n, r->s->ap, it->ldo,
-                                 j != from);
+    const uint32_t hd = r->p->kv->head_dim;
+    piece at;
+    for (uint32_t j = u->from; j < u->to; j += at.n) {
+        at = piece_at(u, j);
+        for (uint32_t h = 0; h < it->heads; h++) {
+            const page_head p = head_at(r, it, 0, u->s0 + j, h);
+            const float *q = r->s->aq + h * it->n * it->ldq;
+            float *s = r->s->as + (size_t)h * it->n * LDS + j;
+            if (!takes_few(r, it, &p, u->s0 + j, at.n)) {
+                scores_panel(r, it, u, &at, h, &p);
+                continue;
             }
+            const void *next = place_after(r, it, 0, u, &at, h);
+            if (p.packed) r->k->few_k_page[p.type](p.head, hd, q, it->ldq, it->n, s, LDS, next);
+            else
+                r->k->few_scores((const uint16_t *)(const void *)row_of(r, &p, u->s0 + j, 0), hd,
+                                 at.n, q, it->ldq, it->n, s, LDS, next);
         }
+    }
+}
+
+/* Whether the values of all pages go to the kernels for a few pairs. */
+static bool all_few(const cpu_run *r, const item *it, const run *u)
+{
+    piece at;
+    for (uint32_t j = u->from; j < u->to; j += at.n) {
+        at = piece_at(u, j);
+        const page_head p = head_at(r, it, 1, u->s0 + j, 0);
+        if (!takes_few(r, it, &p, u->s0 + j, at.n)) return false;
+    }
     return true;
 }
 
-/* ap = P V over keys [s0+from, s0+to). */
-static void values(cpu_run *r, const item *it, uint32_t s0, uint32_t from, uint32_t to)
+/* ap = P V over the run, page by page, head by head. */
+static void values_few(cpu_run *r, const item *it, const run *u)
 {
-    const ht_kv *kv = r->p->kv;
-    if (values_few(r, it, s0, from, to)) return;
-    for (uint32_t d = 0; d < kv->head_dim; d += CPU_LANES) {
-        uint32_t w = kv->head_dim - d < CPU_LANES ? kv->head_dim - d : CPU_LANES;
-        for (uint32_t j = from; j < to;) {
-            uint32_t n = HT_PAGE - (s0 + j) % HT_PAGE;
-            if (n > to - j) n = to - j;
-            page_head p = head_at(r, it, 1, s0 + j);
-            float *panel = r->s->panel + (size_t)(j - from) * CPU_LANES;
+    const uint32_t hd = r->p->kv->head_dim;
+    piece at;
+    for (uint32_t j = u->from; j < u->to; j += at.n) {
+        at = piece_at(u, j);
+        for (uint32_t h = 0; h < it->heads; h++) {
+            const page_head p = head_at(r, it, 1, u->s0 + j, h);
+            const float *weight = r->s->as + (size_t)h * it->n * LDS + j;
+            float *o = r->s->ap + h * it->n * it->ldo;
+            const void *next = place_after(r, it, 1, u, &at, h);
+            const int add = j != u->from;
             if (p.packed)
-                r->k->v_page[p.type](p.head, kv->head_dim, d, (s0 + j) % HT_PAGE, n, panel);
-            else if (p.head)
-                r->k->v_panel[p.type == HT_KV_F16](row_of(r, &p, s0 + j, d), kv->head_dim, n, w,
-                                                   panel);
-            else memset(panel, 0, (size_t)n * CPU_LANES * sizeof *panel);
-            j += n;
+                r->k->few_v_page[p.type](p.head, hd, weight, LDS, it->n, o, it->ldo, add, next);
+            else
+                r->k->few_values((const uint16_t *)(const void *)row_of(r, &p, u->s0 + j, 0), hd,
+                                 at.n, weight, LDS, it->n, o, it->ldo, add, next);
         }
-        multiply(r, it, r->s->panel, to - from, r->s->as + from, LDS, r->s->ap + d, it->ldo);
     }
 }
 
-/* Soft-max of every pair over the run; its maximum and sum go to al[2n..4n). */
+/* ap = P V of head h over the run, 16 columns after the other. */
+static void values_panel(cpu_run *r, const item *it, const run *u, uint32_t h)
+{
+    const uint32_t hd = r->p->kv->head_dim;
+    const float *weight = r->s->as + (size_t)h * it->n * LDS + u->from;
+    for (uint32_t d = 0; d < hd; d += CPU_LANES) {
+        const uint32_t w = hd - d < CPU_LANES ? hd - d : CPU_LANES;
+        piece at;
+        for (uint32_t j = u->from; j < u->to; j += at.n) {
+            at = piece_at(u, j);
+            const page_head p = head_at(r, it, 1, u->s0 + j, h);
+            float *panel = r->s->panel + (size_t)(j - u->from) * CPU_LANES;
+            if (p.packed) r->k->v_page[p.type](p.head, hd, d, (u->s0 + j) % HT_PAGE, at.n, panel);
+            else if (p.head)
+                r->k->v_panel[p.type == HT_KV_F16](row_of(r, &p, u->s0 + j, d), hd, at.n, w, panel);
+            else memset(panel, 0, (size_t)at.n * CPU_LANES * sizeof *panel);
+        }
+        multiply(r, it, r->s->panel, u->to - u->from, weight, LDS,
+                 r->s->ap + h * it->n * it->ldo + d, it->ldo);
+    }
+}
+
+/* Pairs of all heads of the item. */
+static uint32_t all_pairs(const item *it)
+{
+    return it->heads * it->n;
+}
+
+/* What the run gives for head h, in scratch: behind the running maxima and sums of n pairs. */
+static result split_result(const cpu_run *r, const item *it, uint32_t h)
+{
+    float *m = r->s->al + 2 * it->n + h * it->n;
+    return (result){r->s->ap + h * it->n * it->ldo, m, m + all_pairs(it), it->ldo};
+}
+
+/* Soft-max of every pair over the run; maxima and sums go where split_result() has them. */
 static void weigh(cpu_run *r, const item *it, const run *u)
 {
     const uint32_t s0 = u->s0, to = u->to;
     const ht_spec *s = &r->p->m->spec;
     float cap = it->st->flags & HT_CAP ? s->attn_cap : 0.0f;
     uint32_t n = (to + CPU_LANES - 1) / CPU_LANES * CPU_LANES;
-    float *m = r->s->al + 2 * it->n, *l = m + it->n;
-    for (uint32_t i = 0; i < it->n; i++) {
-        uint32_t pos = pos_of(r, it->t0 + i / it->group), a = first_key(r, it->st, pos),
+    const result own = split_result(r, it, 0);
+    for (uint32_t i = 0; i < all_pairs(it); i++) {
+        uint32_t pos = pos_of(r, it->t0 + i % it->n / it->group), a = first_key(r, it->st, pos),
                  b = pos + 1;
         a = a > s0 ? a - s0 : 0;
         b = b > s0 ? b - s0 : 0;
         if (b > to) b = to;
         if (a < u->from) a = u->from;
         if (a > b) a = b;
-        m[i] = r->k->softmax(r->s->as + (size_t)i * LDS, n, a, b, s->attn_scale, cap, &l[i]);
+        own.m[i] =
+            r->k->softmax(r->s->as + (size_t)i * LDS, n, a, b, s->attn_scale, cap, &own.l[i]);
     }
 }
 
@@ -277,18 +325,13 @@ static void give_mass(const cpu_run *r, const item *it, uint32_t n_pages)
     }
 }
 
-/* The split's own result, in scratch. */
-static result split_result(const cpu_run *r, const item *it)
-{
-    float *m = r->s->al + 2 * it->n;
-    return (result){r->s->ap, m, m + it->n, it->ldo};
-}
-
 static void split(cpu_run *r, const item *it, const run *u)
 {
-    scores(r, it, u->s0, u->from, u->to);
+    scores(r, it, u);
     weigh(r, it, u);
-    values(r, it, u->s0, u->from, u->to);
+    if (all_few(r, it, u)) values_few(r, it, u);
+    else
+        for (uint32_t h = 0; h < it->heads; h++) values_panel(r, it, u, h);
 }
 
 /* Fold a split into the running output, maximum and sum of every pair. */
@@ -306,17 +349,17 @@ static void fold(cpu_run *r, const item *it, const result *s)
     }
 }
 
-/* Query head of pair i, among those of all rows. */
+/* Query head of pair i of the item, among those of all rows. */
 static size_t head_of(const cpu_run *r, const item *it, uint32_t i)
 {
-    return (size_t)(it->t0 + i / it->group) * r->p->m->spec.n_heads + it->head * it->group +
-           i % it->group;
+    return (size_t)(it->t0 + i % it->n / it->group) * r->p->m->spec.n_heads +
+           (it->head + i / it->n) * it->group + i % it->group;
 }
 
 static void take_queries(cpu_run *r, const item *it)
 {
     uint32_t hd = r->p->m->spec.head_dim;
-    for (uint32_t i = 0; i < it->n; i++)
+    for (uint32_t i = 0; i < all_pairs(it); i++)
         memcpy(r->s->aq + i * it->ldq, r->p->q + head_of(r, it, i) * hd, hd * sizeof(float));
 }
 
@@ -342,15 +385,21 @@ static void finish(cpu_run *r, const item *it)
     }
 }
 
-static void attend(cpu_run *r, const item *it)
+/* One KV head, all splits; the thread goes on with the next head. */
+static void attend(cpu_run *r, item *it)
 {
-    const result own = split_result(r, it);
+    const result own = split_result(r, it, 0);
+    const uint32_t first = it->lo / CPU_LANES * CPU_LANES;
+    const bool last = it->head + 1 >= r->p->m->spec.n_kv_heads;
     uint32_t noted = 0;
-    run u;
+    run u, next = {0};
     take_queries(r, it);
     reset(r, it);
-    for (uint32_t key = it->lo / CPU_LANES * CPU_LANES; run_at(it, key, &u); key = u.s0 + u.to) {
+    for (bool more = run_at(it, first, &u); more; u = next) {
         if (cpu__cancelled(r)) return;
+        more = run_at(it, u.s0 + u.to, &next);
+        if (more) it->after = place_of(r, it, 0, next.s0 + next.from, 0);
+        else it->after = last ? NULL : place_of(r, it, 0, first, 1);
         split(r, it, &u);
         if (it->observed) noted = note(r, it, &u, noted);
         fold(r, it, &own);
@@ -390,7 +439,7 @@ static uint32_t run_of_rows(const cpu_run *r, const ht_stage *st, uint32_t t0, u
 static void run_item(const cpu_run *r, const ht_stage *st, item *it)
 {
     const ht_spec *s = &r->p->m->spec;
-    *it = (item){.st = st, .group = s->n_heads / s->n_kv_heads};
+    *it = (item){.st = st, .heads = 1, .group = s->n_heads / s->n_kv_heads};
     it->ldq = (size_t)s->head_dim + CPU_PAD;
     it->ldo = (size_t)s->head_dim + CPU_PAD;
 }
@@ -439,7 +488,8 @@ static uint32_t count_units(const cpu_run *r, const ht_stage *st)
     return floats <= r->p->part_cap && units <= UINT32_MAX ? (uint32_t)units : 0;
 }
 
-/* The item of unit u; which split it is and where the item's splits lie in part. */
+/* The item of unit u, which split it is, and where the splits of its rows lie in part: those of a
+ * KV head together. Units of one split are neighbours. */
 static uint32_t find_unit(const cpu_run *r, const ht_stage *st, uint32_t u, item *it, float **part)
 {
     run_item(r, st, it);
@@ -449,9 +499,8 @@ static uint32_t find_unit(const cpu_run *r, const ht_stage *st, uint32_t u, item
         uint32_t n = n_splits(it), all = n * r->p->m->spec.n_kv_heads;
         if (u < all) {
             it->n = it->rows * it->group;
-            it->head = u / n;
-            *part += (size_t)it->head * n * part_floats(r, it);
-            return u % n;
+            it->head = u % r->p->m->spec.n_kv_heads;
+            return u / r->p->m->spec.n_kv_heads;
         }
         u -= all;
         *part += all * part_floats(r, it);
@@ -460,21 +509,21 @@ static uint32_t find_unit(const cpu_run *r, const ht_stage *st, uint32_t u, item
 
 static result part_result(const cpu_run *r, const item *it, float *part, uint32_t i)
 {
-    float *o = part + i * part_floats(r, it);
+    float *o = part + ((size_t)it->head * n_splits(it) + i) * part_floats(r, it);
     size_t hd = r->p->m->spec.head_dim;
     return (result){o, o + it->n * hd, o + it->n * (hd + 1), hd};
 }
 
-/* Keep a split's result; the last one of the item folds them all. */
-static void keep(cpu_run *r, const item *it, float *part, uint32_t i)
+/* Keep what a split gave for one KV head; the last one of the head folds them all. */
+static void keep(cpu_run *r, const item *it, const result *own, float *part, uint32_t i)
 {
     const uint32_t n = n_splits(it);
-    const result own = split_result(r, it), to = part_result(r, it, part, i);
+    const result to = part_result(r, it, part, i);
     _Atomic uint32_t *done = &r->p->split_done[it->t0 * r->p->m->spec.n_kv_heads + it->head];
     for (uint32_t j = 0; j < it->n; j++)
-        memcpy(to.o + j * to.ldo, own.o + j * own.ldo, to.ldo * sizeof *to.o);
-    memcpy(to.m, own.m, it->n * sizeof *to.m);
-    memcpy(to.l, own.l, it->n * sizeof *to.l);
+        memcpy(to.o + j * to.ldo, own->o + j * own->ldo, to.ldo * sizeof *to.o);
+    memcpy(to.m, own->m, it->n * sizeof *to.m);
+    memcpy(to.l, own->l, it->n * sizeof *to.l);
     /* Release our result, acquire the others'. */
     if (atomic_fetch_add_explicit(done, 1, memory_order_acq_rel) + 1 < n) return;
     atomic_store_explicit(done, 0, memory_order_relaxed);
@@ -486,24 +535,52 @@ static void keep(cpu_run *r, const item *it, float *part, uint32_t i)
     finish(r, it);
 }
 
+/* The keys of the i-th split of an item. */
+static run split_at(const item *it, uint32_t i)
+{
+    run u = {0};
+    const uint32_t s0 = (it->lo / CPU_SPLIT + i) * CPU_SPLIT;
+    /* It is there: in_splits has seen all of them. */
+    (void)run_at(it, i ? s0 : it->lo / CPU_LANES * CPU_LANES, &u);
+    return u;
+}
+
+/* How many of `left` units from the item's on are done together: heads of its split, if their pairs
+ * are few. Panels read less memory than they compute, and want the cache for themselves. */
+static uint32_t together(const cpu_run *r, const item *it, uint32_t left)
+{
+    const uint32_t heads = r->p->m->spec.n_kv_heads - it->head;
+    if (it->n > CPU_FEW) return 1;
+    if (left > heads) left = heads;
+    return left < CPU_ATTN_HEADS ? left : CPU_ATTN_HEADS;
+}
+
 static void attend_units(cpu_run *r, const ht_stage *st, uint32_t units)
 {
     uint32_t u, end;
     cpu__loop(r);
     while (cpu__take(r, units, 1, &u, &end))
-        for (uint32_t head = UINT32_MAX, t0 = 0; u < end; u++) {
-            item it;
-            float *part;
-            uint32_t i = find_unit(r, st, u, &it, &part);
-            if (it.head != head || it.t0 != t0) take_queries(r, &it);
-            head = it.head;
-            t0 = it.t0;
-            run s = {0};
-            uint32_t s0 = (it.lo / CPU_SPLIT + i) * CPU_SPLIT;
-            /* It is there: in_splits has seen all of them. */
-            (void)run_at(&it, i ? s0 : it.lo / CPU_LANES * CPU_LANES, &s);
+        while (u < end) {
+            item it, next;
+            float *part, *unused;
+            const uint32_t i = find_unit(r, st, u, &it, &part);
+            const run s = split_at(&it, i);
+            it.heads = together(r, &it, end - u);
+            u += it.heads;
+            if (u < units) { /* most likely ours, also where it is not of this lot */
+                const uint32_t k = find_unit(r, st, u, &next, &unused);
+                const run n = split_at(&next, k);
+                it.after = place_of(r, &next, 0, n.s0 + n.from, 0);
+            }
+            take_queries(r, &it);
             split(r, &it, &s);
-            keep(r, &it, part, i);
+            for (uint32_t h = 0; h < it.heads; h++) {
+                const result own = split_result(r, &it, h);
+                item one = it;
+                one.head += h;
+                one.heads = 1;
+                keep(r, &one, &own, part, i);
+            }
         }
 }
 

@@ -120,22 +120,26 @@ INL void v_page_any(const int type, const uint32_t bits, const bool one, const u
     }
 }
 
-/* What the caller reads after a page of keys: two places, and how many bytes of each are asked for
- * with every dimension, so that the requests come as evenly as the keys are read. */
+/* What the caller reads afterwards, and how many bytes of it are asked for with every line that is
+ * read here, so that the requests come evenly. */
 typedef struct {
-    const uint8_t *at[2];
-    size_t step[2];
+    const uint8_t *at;
+    size_t step;
 } kv_next;
-INL void kv_ahead(const kv_next *next, uint32_t d)
+INL kv_next kv_after(const void *next, const uint8_t *here, uint32_t bits)
 {
-    for (int i = 0; i < 2; i++) __builtin_prefetch(next->at[i] + d * next->step[i], 0, 2);
+    return next ? (kv_next){next, 4 * bits} : (kv_next){here, 0};
+}
+INL void kv_ahead(kv_next next, uint32_t line)
+{
+    __builtin_prefetch(next.at + line * next.step, 0, 2);
 }
 
 /* Scores of halves [first, first+n) of 16 keys for nq pairs: 8 chains or 6 on 8 lanes, which is
  * what the registers hold and the adders need. An element is made once for all pairs. */
 KERN void few_k(const int nq, const int n, const int type, const uint32_t bits, const bool one,
                 const uint8_t *head, uint32_t hd, uint32_t first, const float *q, size_t ldq,
-                float *s, size_t lds, const kv_next *next)
+                float *s, size_t lds, kv_next next)
 {
     const uint16_t *scales = ht_kv_scales(type, hd, head) + 16 * first;
     const vb table = kv_table(type);
@@ -171,21 +175,19 @@ UNROLL(4)
 
 KERN void few_k_any(const int type, const uint32_t bits, const bool one, const uint8_t *head,
                     uint32_t hd, const float *q, size_t ldq, uint32_t nq, float *s, size_t lds,
-                    const void *keys, const void *values, size_t n_values)
+                    const void *next)
 {
-    const kv_next ahead = {{keys ? keys : head, values ? values : head},
-                           {keys ? 4 * bits : 0, values ? n_values / hd : 0}};
-    const kv_next none = {{head, head}, {0, 0}};
+    const kv_next ahead = kv_after(next, head, bits), none = kv_after(NULL, head, bits);
     switch (nq) {
-    case 1: few_k(1, 2, type, bits, one, head, hd, 0, q, ldq, s, lds, &ahead); break;
-    case 2: few_k(2, 2, type, bits, one, head, hd, 0, q, ldq, s, lds, &ahead); break;
+    case 1: few_k(1, 2, type, bits, one, head, hd, 0, q, ldq, s, lds, ahead); break;
+    case 2: few_k(2, 2, type, bits, one, head, hd, 0, q, ldq, s, lds, ahead); break;
     case 3:
-        few_k(3, 1, type, bits, one, head, hd, 0, q, ldq, s, lds, &ahead);
-        few_k(3, 1, type, bits, one, head, hd, 1, q, ldq, s, lds, &none);
+        few_k(3, 1, type, bits, one, head, hd, 0, q, ldq, s, lds, ahead);
+        few_k(3, 1, type, bits, one, head, hd, 1, q, ldq, s, lds, none);
         break;
     default:
-        few_k(4, 1, type, bits, one, head, hd, 0, q, ldq, s, lds, &ahead);
-        few_k(4, 1, type, bits, one, head, hd, 1, q, ldq, s, lds, &none);
+        few_k(4, 1, type, bits, one, head, hd, 0, q, ldq, s, lds, ahead);
+        few_k(4, 1, type, bits, one, head, hd, 1, q, ldq, s, lds, none);
         break;
     }
 }
@@ -193,7 +195,7 @@ KERN void few_k_any(const int type, const uint32_t bits, const bool one, const u
 /* 32 columns from d0 on of the page's values, weighed, for one or two pairs. */
 KERN void few_v(const int nq, const int type, const uint32_t bits, const bool one,
                 const uint8_t *head, uint32_t hd, uint32_t d0, const float *p, size_t ldp, float *o,
-                size_t ldo, int add)
+                size_t ldo, int add, kv_next next)
 {
     const uint16_t *scales = ht_kv_scales(type, hd, head) + (one ? 0 : d0);
     const vb table = kv_table(type);
@@ -207,6 +209,7 @@ UNROLL(8)
         acc[i] = add ? vf_load(o + (size_t)(i / (2 * NV)) * ldo + VL * (i % (2 * NV))) : vf_zero();
     for (uint32_t j = 0; j < KV_PAGE; j++, line += row) {
         const vf sv = vf_set1(s[j]);
+        kv_ahead(next, d0 + j);
 UNROLL(2)
         for (uint32_t h = 0; h < 2; h++) {
             const vb c = kv_codes(bits, table, line, h);
@@ -228,13 +231,15 @@ UNROLL(8)
 
 KERN void few_v_any(const int type, const uint32_t bits, const bool one, const uint8_t *head,
                     uint32_t hd, const float *p, size_t ldp, uint32_t nq, float *o, size_t ldo,
-                    int add)
+                    int add, const void *next)
 {
-    for (uint32_t t = 0; t < nq; t += 2, p += 2 * ldp, o += 2 * ldo)
+    for (uint32_t t = 0; t < nq; t += 2, p += 2 * ldp, o += 2 * ldo) {
+        const kv_next ahead = kv_after(t ? NULL : next, head, bits);
         for (uint32_t d = 0; d < hd; d += 32) {
-            if (nq - t > 1) few_v(2, type, bits, one, head, hd, d, p, ldp, o + d, ldo, add);
-            else few_v(1, type, bits, one, head, hd, d, p, ldp, o + d, ldo, add);
+            if (nq - t > 1) few_v(2, type, bits, one, head, hd, d, p, ldp, o + d, ldo, add, ahead);
+            else few_v(1, type, bits, one, head, hd, d, p, ldp, o + d, ldo, add, ahead);
         }
+    }
 }
 
 #define KV_TYPE(name, type, bits, one)                                                             \
@@ -248,15 +253,14 @@ KERN void few_v_any(const int type, const uint32_t bits, const bool one, const u
         v_page_any(type, bits, one, head, hd, d0, first, n, panel);                                \
     }                                                                                              \
     static void few_k_##name(const uint8_t *head, uint32_t hd, const float *q, size_t ldq,         \
-                             uint32_t nq, float *s, size_t lds, const void *next,                  \
-                             const void *values, size_t n_values)                                  \
+                             uint32_t nq, float *s, size_t lds, const void *next)                  \
     {                                                                                              \
-        few_k_any(type, bits, one, head, hd, q, ldq, nq, s, lds, next, values, n_values);          \
+        few_k_any(type, bits, one, head, hd, q, ldq, nq, s, lds, next);                            \
     }                                                                                              \
     static void few_v_##name(const uint8_t *head, uint32_t hd, const float *p, size_t ldp,         \
-                             uint32_t nq, float *o, size_t ldo, int add)                           \
+                             uint32_t nq, float *o, size_t ldo, int add, const void *next)         \
     {                                                                                              \
-        few_v_any(type, bits, one, head, hd, p, ldp, nq, o, ldo, add);                             \
+        few_v_any(type, bits, one, head, hd, p, ldp, nq, o, ldo, add, next);                       \
     }
 KV_TYPE(q8_0, HT_KV_Q8_0, 8, false)
 KV_TYPE(q4_0, HT_KV_Q4_0, 4, false)

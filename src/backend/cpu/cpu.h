@@ -20,6 +20,7 @@ enum { CPU_BLOCK = 96,        /* tokens whose inputs a thread prepares at a time
        CPU_SLAB = 8,          /* tiles of a slab: outputs finished together while they are in L1  */
        CPU_SPLIT = 256,       /* keys of an attention split, at absolute positions k*256          */
        CPU_ATTN_ROWS = 96,    /* (row, query head) pairs that share a key panel                   */
+       CPU_ATTN_HEADS = 8,    /* KV heads of a page that are read one after the other             */
        CPU_PAD = 16 };    /* floats between rows of scratch, so that rows do not share cache sets */
 
 /* A weight as the kernels read it: r16/1, in place or repacked by load(). */

@@ -102,19 +102,17 @@ typedef struct cpu_kern {
                                uint32_t n, float *panel);
     /* The same products for nq <= CPU_FEW pairs straight from n <= HT_PAGE rows of halves; NULL: by
      * panels. hd a multiple of 32, at most CPU_KC. Scores: chains over hd, written up to the next
-     * multiple of 16 keys; next and values, unless NULL, are the rows that the caller will read
-     * afterwards. Values: o = chains over keys, with add continued from o. */
+     * multiple of 16 keys. Values: o = chains over keys, with add continued from o. next, unless
+     * NULL: what the caller will read afterwards; as many bytes of it are asked for as are read. */
     void (*few_scores)(const uint16_t *rows, uint32_t hd, uint32_t n, const float *q, size_t ldq,
-                       uint32_t nq, float *s, size_t lds, const void *next, const void *values);
+                       uint32_t nq, float *s, size_t lds, const void *next);
     void (*few_values)(const uint16_t *rows, uint32_t hd, uint32_t n, const float *p, size_t ldp,
-                       uint32_t nq, float *o, size_t ldo, int add);
-    /* The same from a packed head of a page and all HT_PAGE positions of it; NULL: by panels. Of
-     * values n_values bytes will be read. */
+                       uint32_t nq, float *o, size_t ldo, int add, const void *next);
+    /* The same from a packed head of a page and all HT_PAGE positions of it; NULL: by panels. */
     void (*few_k_page[HT_KVTYPES])(const uint8_t *head, uint32_t hd, const float *q, size_t ldq,
-                                   uint32_t nq, float *s, size_t lds, const void *next,
-                                   const void *values, size_t n_values);
+                                   uint32_t nq, float *s, size_t lds, const void *next);
     void (*few_v_page[HT_KVTYPES])(const uint8_t *head, uint32_t hd, const float *p, size_t ldp,
-                                   uint32_t nq, float *o, size_t ldo, int add);
+                                   uint32_t nq, float *o, size_t ldo, int add, const void *next);
     void (*kv_put[2])(const float *x, uint32_t n, void *out);            /* f32 -> stored type    */
     /* ht_act_q8 of one token into a cpu_q8 of n tokens (k a multiple of 32). */
     void (*act_q8)(const float *x, uint32_t k, uint32_t n, uint32_t t, int8_t *q, float *d,

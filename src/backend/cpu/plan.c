@@ -80,6 +80,9 @@ static void take_scratch(const ht_plan *p, cpu_scratch *c, taker *t)
     size_t group = s->n_heads / s->n_kv_heads, hd = s->head_dim;
     size_t pairs = group > CPU_ATTN_ROWS ? group : CPU_ATTN_ROWS;
     if (pairs > p->b.rows * group) pairs = p->b.rows * group;
+    size_t few = pairs < CPU_FEW ? pairs : CPU_FEW;
+    few *= s->n_kv_heads < CPU_ATTN_HEADS ? s->n_kv_heads : CPU_ATTN_HEADS;
+    const size_t all = pairs > few ? pairs : few;
     c->in = take(t, block * ((size_t)p->widest + CPU_PAD), f);
     /* A row of NIBBLES ends with its sums. */
     for (int i = CPU_BYTES; i <= CPU_NIBBLES; i++)
@@ -89,11 +92,11 @@ static void take_scratch(const ht_plan *p, cpu_scratch *c, taker *t)
     c->c0 = take(t, block * p->slab_cols, f);
     c->c1 = take(t, block * p->slab_cols, f);
     c->tile = take(t, block * CPU_LANES, f);
-    c->aq = take(t, pairs * (hd + CPU_PAD), f);
-    c->as = take(t, pairs * (CPU_SPLIT + CPU_PAD), f);
-    c->ap = take(t, pairs * (hd + CPU_PAD), f);
+    c->aq = take(t, all * (hd + CPU_PAD), f);
+    c->as = take(t, all * (CPU_SPLIT + CPU_PAD), f);
+    c->ap = take(t, all * (hd + CPU_PAD), f);
     c->ao = take(t, pairs * (hd + CPU_PAD), f);
-    c->al = take(t, 4 * pairs, f);
+    c->al = take(t, 2 * (pairs + all), f);
     if (p->b.flags & HT_WANT_MASS) {
         c->am = take(t, pairs * p->b.held, f);
         c->at = take(t, pairs * p->b.held, f);

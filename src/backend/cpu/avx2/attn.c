@@ -101,12 +101,12 @@ static inline __attribute__((always_inline)) void halves16(const uint16_t *rows,
     }
 }
 
-/* Two octets of keys against nq queries: four chains and more. Of each of the two places ahead as
- * many bytes are asked for as the keys have, a little with every step. */
+/* Two octets of keys against nq queries: four chains and more. As many bytes as the keys have are
+ * asked for from `ahead` on, a little with every step. */
 static inline __attribute__((always_inline)) void scores16(const int nq, const uint16_t *rows,
                                                            uint32_t hd, uint32_t n, const float *q,
                                                            size_t ldq, float *s, size_t lds,
-                                                           const uint8_t *const ahead[2])
+                                                           const uint8_t *ahead)
 {
     __m256 acc[8];
     const uint32_t n0 = n < 8 ? n : 8, n1 = n - n0;
@@ -114,11 +114,8 @@ static inline __attribute__((always_inline)) void scores16(const int nq, const u
     for (int i = 0; i < 2 * nq; i++) acc[i] = _mm256_setzero_ps();
     for (uint32_t d = 0; d < hd; d += 16) {
         __m256i k0[8], k1[8];
-#pragma GCC unroll 2
-        for (int i = 0; i < 2; i++)
 #pragma GCC unroll 8
-            for (uint32_t j = 0; j < 512; j += 64)
-                __builtin_prefetch(ahead[i] + 32 * (size_t)d + j, 0, 2);
+        for (uint32_t j = 0; j < 512; j += 64) __builtin_prefetch(ahead + 32 * (size_t)d + j, 0, 2);
         halves16(rows + d, hd, n0, k0);
         halves16(rows + 8 * (size_t)hd + d, hd, n1, k1);
 #pragma GCC unroll 2
@@ -146,13 +143,11 @@ static inline __attribute__((always_inline)) void scores16(const int nq, const u
 }
 
 void cpu__few_scores_avx2(const uint16_t *rows, uint32_t hd, uint32_t n, const float *q, size_t ldq,
-                          uint32_t nq, float *s, size_t lds, const void *next, const void *values)
+                          uint32_t nq, float *s, size_t lds, const void *next)
 {
     for (uint32_t j = 0; j < n; j += CPU_LANES) {
         const uint16_t *k = rows + (size_t)j * hd;
-        const uint8_t *ahead[2] = {next, values};
-        for (int i = 0; i < 2; i++)
-            ahead[i] = ahead[i] ? ahead[i] + 2 * (size_t)j * hd : (const uint8_t *)k;
+        const uint8_t *ahead = next ? (const uint8_t *)next + 2 * (size_t)j * hd : (const void *)k;
         uint32_t m = n - j < CPU_LANES ? n - j : CPU_LANES;
         switch (nq) {
         case 1: scores16(1, k, hd, m, q, ldq, s + j, lds, ahead); break;
@@ -163,11 +158,13 @@ void cpu__few_scores_avx2(const uint16_t *rows, uint32_t hd, uint32_t n, const f
     }
 }
 
-/* 32 columns, a cache line of every key, for one or two pairs. */
+/* 32 columns, a cache line of every key, for one or two pairs; with every key the line `step` bytes
+ * further is asked for. */
 static inline __attribute__((always_inline)) void values32(const int nq, const uint16_t *rows,
                                                            uint32_t hd, uint32_t n, const float *p,
                                                            size_t ldp, float *o, size_t ldo,
-                                                           int add)
+                                                           int add, const uint8_t *ahead,
+                                                           size_t step)
 {
     __m256 acc[8];
 #pragma GCC unroll 8
@@ -175,6 +172,7 @@ static inline __attribute__((always_inline)) void values32(const int nq, const u
         acc[i] =
             add ? _mm256_loadu_ps(o + (size_t)(i / 4) * ldo + 8 * (i % 4)) : _mm256_setzero_ps();
     for (uint32_t j = 0; j < n; j++, rows += hd) {
+        __builtin_prefetch(ahead + j * step, 0, 2);
 #pragma GCC unroll 4
         for (int c = 0; c < 4; c++) {
             __m256 v =
@@ -191,11 +189,15 @@ static inline __attribute__((always_inline)) void values32(const int nq, const u
 }
 
 void cpu__few_values_avx2(const uint16_t *rows, uint32_t hd, uint32_t n, const float *p, size_t ldp,
-                          uint32_t nq, float *o, size_t ldo, int add)
+                          uint32_t nq, float *o, size_t ldo, int add, const void *next)
 {
     for (uint32_t t = 0; t < nq; t += 2, p += 2 * ldp, o += 2 * ldo)
         for (uint32_t d = 0; d < hd; d += 32) {
-            if (nq - t > 1) values32(2, rows + d, hd, n, p, ldp, o + d, ldo, add);
-            else values32(1, rows + d, hd, n, p, ldp, o + d, ldo, add);
+            const bool ask = next && t == 0;
+            const uint8_t *ahead =
+                ask ? (const uint8_t *)next + 2 * (size_t)n * d : (const void *)(rows + d);
+            const size_t step = ask ? 64 : 0;
+            if (nq - t > 1) values32(2, rows + d, hd, n, p, ldp, o + d, ldo, add, ahead, step);
+            else values32(1, rows + d, hd, n, p, ldp, o + d, ldo, add, ahead, step);
         }
 }

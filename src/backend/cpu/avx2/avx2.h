@@ -20,8 +20,7 @@ void cpu__act_q8_avx2(const float *x, uint32_t k, uint32_t n, uint32_t t, int8_t
 void cpu__k_panel_f16_avx2(const void *rows, uint32_t hd, uint32_t n, float *panel);
 void cpu__k_panel_f32_avx2(const void *rows, uint32_t hd, uint32_t n, float *panel);
 void cpu__few_scores_avx2(const uint16_t *rows, uint32_t hd, uint32_t n, const float *q, size_t ldq,
-                          uint32_t nq, float *s, size_t lds, const void *next,
-                          const void *values);
+                          uint32_t nq, float *s, size_t lds, const void *next);
 void cpu__few_values_avx2(const uint16_t *rows, uint32_t hd, uint32_t n, const float *p, size_t ldp,
-                          uint32_t nq, float *o, size_t ldo, int add);
+                          uint32_t nq, float *o, size_t ldo, int add, const void *next);
 #endif
