@@ -9,7 +9,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
-from e2e import BIN, ENV as BASE, TALE, check, doc, end, err, run, skip
+from e2e import BIN, ENV as BASE, SHARED, TALE, check, doc, end, err, run, skip
 from server import Server, chat, content
 
 CARD = os.path.join(os.path.dirname(os.path.abspath(os.environ['HETERO'])), 'test', 'card')
@@ -101,6 +101,13 @@ def tensor():
     check([x['test'] for x in d['rows']] == ['pp20'] and d['rows'][0]['device']['nsPerToken'] > 0, 'bench', d['rows'])
 
 
+def experts():
+    """A model of experts alone has no gate to deal out for level 2; its layers are refused by name."""
+    model = os.path.join(SHARED, 'data', 'golden', 'arch', 'qwen3_moe')
+    r = run('run', model, '--ids', '1,2,3', '-n', '2', '-c', '64', '--engine', 'cuda', env=ENV)
+    check(r.returncode > 0 and 'expert' in err(r).lower(), 'experts are refused', (r.returncode, err(r)))
+
+
 def served():
     """A stream of the server: the same text with log-probabilities (level 1) and without (level 2)."""
     with Server('--engine', 'cuda', '--parallel', 1, ctx=128, env=ENV) as s:
@@ -156,6 +163,7 @@ else:
     receipts()
     levels()
     tensor()
+    experts()
     served()
     cancelled()
     bench()

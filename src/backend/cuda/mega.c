@@ -58,6 +58,7 @@ static uint32_t most_mats(const ht_spec *s)
 
 bool cuda__mega_deals(uint32_t blocks, const ht_spec *s)
 {
+    if (!s->ffn) return false; /* experts only: no gate to deal out */
     cuda_mat up = cuda__mat(CUDA_F16, 2 * s->ffn, s->dim, blocks);
     cuda_mat out = cuda__mat(CUDA_F16, s->dim, s->dim, blocks);
     return (up.rows + up.per_block - 1) / up.per_block == blocks && out.per_block <= CUDA_TILE;
