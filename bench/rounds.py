@@ -196,14 +196,16 @@ def table_cells(doc, wrong):
         top = 1 / max(least) if least else None
         for name, ts in med.items():
             s, own = c['samples'][name], name.startswith('hetero')
-            share = 100 * ts / top if top and own else None
-            # Products below f32 have rates of their own: the multiply-add rate bounds only what is left in f32.
-            if share and (not name.endswith(BELOW_F32) or least[0] > least[1]) and share > 100:
+            # Products below f32 have rates of their own: the multiply-add rate is no bound of theirs.
+            ours = own and not (name.endswith(BELOW_F32) and least and least[1] >= least[0])
+            share = 100 * ts / top if top and ours else None
+            kept = of_sustained(c, name) if ours else None
+            if share and share > 100:
                 wrong.append('%s %s %s: %.0f %% of the bound' % (c['type'], c['cell'], name, share))
             line(c['type'], c['cell'], '%.1f' % top if top else '', name, '%.2f' % ts,
                  '%.2f-%.2f' % (min(s), max(s)), len(s),
                  '%.0f %% %s' % (share, 'read' if least[0] > least[1] else 'FMA') if share else '',
-                 '%.0f %%' % of_sustained(c, name) if of_sustained(c, name) else '',
+                 '%.0f %%' % kept if kept else '',
                  '%.2f' % (ts / max(peers)) if own and peers else '')
 
 
@@ -245,7 +247,9 @@ def table_stages(doc):
                 line('type', 'work', 'system', 'where the time goes: stage share of time (share of its bound)')
                 line('---', '---', '---', '---')
                 head = True
-            text = ', '.join('%s %.0f %% (%.0f)' % (s['stage'], 100 * s['ns'] / total, s['boundPercent'])
+            whole = name.endswith(BELOW_F32) and c['cell'].startswith('pp')  # as in table_cells
+            text = ', '.join('%s %.0f %%' % (s['stage'], 100 * s['ns'] / total) +
+                             ('' if whole else ' (%.0f)' % s['boundPercent'])
                              for s in stages if s['ns'] > total / 200)
             line(c['type'], c['cell'], name, '%s; at barriers %.0f %%' % (text, f.get('barrierPercent') or 0))
 

@@ -689,10 +689,16 @@ T_CASE_SECONDS(cache, hit_miss_and_damage, 240)
     T_EQ_INT(count(".blob", path, sizeof path), 2);
 }
 
-/* A folder that cannot be written is no error: the next start compiles again. */
+/* A folder that cannot be written is no error: the next start compiles again. What can never be a
+ * folder is one. */
 T_CASE_SECONDS(cache, unwritable, 60)
 {
     static float logits[65536];
-    folder = "/proc/hetero-nowhere";
+    ht_err e = {0};
+    ht_dev *dev;
+    ov_api api = calls();
+    folder = "/proc";
     cached_run("", false, logits);
+    T_ERR(graph__open_api(&dev, &api, "x", "cache=/proc/hetero-nowhere", &e), HT_EIO, e,
+          "compiled models are kept in a folder");
 }
