@@ -9,8 +9,8 @@
  * the latency of the units (latency 4 x 2 per cycle = 8 chains at least; 12 are used).
  * The results are consumed, so that no compiler can drop the work.
  *
- * A pass lasts a millisecond (multiply-adds) or some ten (reading): the best of a few finds a moment
- * without neighbours. ht_pace instead adds up passes over a tenth of a second at a time. */
+ * A pass lasts a millisecond (multiply-adds) or some ten (reading): the best of a few finds a
+ * moment without neighbours. ht_pace instead adds up passes over a tenth of a second at a time. */
 #include "core/measure.h"
 #include "core/arena.h"
 #include "core/clock.h"
@@ -25,8 +25,8 @@
 
 enum { PASSES = 4, FMA_PASSES = 6, CHAINS = 12, FMA_ROUNDS = 400000 };
 enum {
-    PART_UNIT = 64 << 10, /* a thread's part: whole pages in each of four streams        */
-    PASS_BYTES = 256 << 20, /* a pass reads at least this much, over and over if need be   */
+    PART_UNIT = 64 << 10,         /* a thread's part: whole pages in each of four streams        */
+    PASS_BYTES = 256 << 20,       /* a pass reads at least this much, over and over if need be   */
     WINDOW_NS = 100 * 1000 * 1000 /* of ht_pace_take, at least                             */
 };
 

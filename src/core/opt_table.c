@@ -505,10 +505,10 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
         "run the machine's read bandwidth and multiply-add rate are measured, with as many "
         "threads, "
         "and each row is given as a share of "
-        "them; a share above 100 % is reported as an error of the measurement. '% sustained' is the "
-        "share of what the machine kept up on average in windows between the repetitions, which "
-        "neighbours of a virtual machine lower. An engine is timed "
-        "only after it was checked against the oracle in this process.",
+        "them; a share above 100 % is reported as an error of the measurement. '% sustained' is "
+        "the share of what the machine kept up on average in windows between the repetitions, "
+        "which neighbours of a virtual machine lower. An engine is timed only after it was "
+        "checked against the oracle in this process.",
         EXAMPLES("hetero bench --inject 256 -r 3", "hetero bench -p 128 -n 32 -r 3",
         "hetero bench model.gguf -p 512 -n 128 -d 0,2048"),
         0, 1},

@@ -595,8 +595,8 @@ static uint32_t count_runs(const cpu_run *r, const ht_stage *st)
     return n;
 }
 
-/* A unit's time grows with the keys that its rows see. Shares are in order of rows, so the thread of
- * the first rows ends soon and takes from the end of the others'. */
+/* A unit's time grows with the keys that its rows see. Shares are in order of rows, so the thread
+ * of the first rows ends soon and takes from the end of the others'. */
 static void attend_runs(cpu_run *r, const ht_stage *st)
 {
     const uint32_t heads = r->p->m->spec.n_kv_heads, units = count_runs(r, st) * heads;

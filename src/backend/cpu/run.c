@@ -60,11 +60,7 @@ static void tell_layer(const ht_plan *p, size_t i)
 static void rank_main(void *arg, int rank, int size)
 {
     ht_plan *p = arg;
-    cpu_run r = {.p = p,
-                 .k = &p->dev->k,
-                 .s = &p->scratch[rank],
-                 .rank = rank,
-                 .size = size};
+    cpu_run r = {.p = p, .k = &p->dev->k, .s = &p->scratch[rank], .rank = rank, .size = size};
     uint64_t since = rank ? 0 : ht_now_ns();
     cpu__begin(&r, NULL);
     if (!joins_begin(p)) ht_team_barrier(p->dev->team);

@@ -47,8 +47,8 @@ T_CASE(measure, pace_adds_up_windows)
         ht_pace_take(p);
         ht_pace_rates r = ht_pace_get(p);
         T_EQ_INT(r.windows, 2);
-        T_CHECK((r.bytes_per_s > 0) == reads && (r.flops_per_s > 0) == !reads, "%g bytes/s, %g flop/s",
-                r.bytes_per_s, r.flops_per_s);
+        T_CHECK((r.bytes_per_s > 0) == reads && (r.flops_per_s > 0) == !reads,
+                "%g bytes/s, %g flop/s", r.bytes_per_s, r.flops_per_s);
         ht_pace_free(p);
     }
     T_ERR(ht_pace_new(&p, 0, 0, NULL, &e), HT_EARG, e, "0 threads");
