@@ -6,10 +6,9 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
-from e2e import TALE, check, doc, end, err, run, skip
+from e2e import CARD as ENV, TALE, check, doc, end, err, has_cuda, run
 from server import Server, chat, content
 
-ENV = {'LD_LIBRARY_PATH': os.path.join(os.path.dirname(os.path.abspath(os.environ['HETERO'])), 'test', 'card')}
 PROMPT = 'Once upon a time there was a girl who had a big red ball. ' * 3
 TEXT = ['run', TALE, '-p', PROMPT, '-n', '12', '--temp', '0', '-c', '256', '--json']
 PAIRS = (('cuda', 'cpu'), ('cpu', 'cuda'))
@@ -100,10 +99,7 @@ def served():
         check(got == want, 'chats, decode on ' + decode, (got, want))
 
 
-probe = run('bench', TALE, '--engine', 'cuda', '-p', '1', '-n', '0', '-r', '1', env=ENV)
-if 'no CUDA kernels' in err(probe):
-    skip('hand-off between cuda and cpu', 'this build has no kernels: make found no nvcc')
-else:
+if has_cuda('hand-off between cuda and cpu'):
     one_prompt()
     guesses()
     said()

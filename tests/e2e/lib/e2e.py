@@ -56,6 +56,19 @@ def doc(*args, **kw):
         return None
 
 
+# libcuda.so.1 of the tests: the host computes what the card would (tests/unit/backend_cuda/card.c).
+CARD = {'LD_LIBRARY_PATH': os.path.join(os.path.dirname(BIN), 'test', 'card')}
+
+
+def has_cuda(what):
+    """Whether this build has CUDA kernels for CARD to run; else the script is skipped, as `what`."""
+    r = run('bench', TALE, '--engine', 'cuda', '-p', '1', '-n', '0', '-r', '1', env=CARD)
+    if 'no CUDA kernels' not in err(r):
+        return True
+    skip(what, 'this build has no kernels: make found no nvcc')
+    return False
+
+
 def err(r):
     return r.stderr.decode(errors='replace')
 

@@ -4,6 +4,7 @@
 #include "core/arena.h"
 #include "step/step.h"
 #include "test.h"
+#include "toy.h"
 
 enum { LAYERS = 2, HEADS = 2, DIM = 4 };
 
@@ -13,14 +14,8 @@ static ht_pool *new_pool(uint32_t full, uint32_t win, uint32_t window)
 {
     ht_err e = {0};
     ht_pool *p;
-    ht_pool_params pp = {.n_layers = LAYERS,
-                         .n_kv_heads = HEADS,
-                         .head_dim = DIM,
-                         .window = window,
-                         .layer_class = both_classes,
-                         .type_k = HT_KV_F32,
-                         .type_v = HT_KV_F16,
-                         .n_pages = {full, win}};
+    const toy t = {LAYERS, HEADS, DIM, window, both_classes, HT_KV_F16};
+    const ht_pool_params pp = toy_params(&t, full, win);
     T_OK(ht_pool_new(&p, &pp, &e), e);
     T_EQ_INT(ht_pool_bytes(p), ht_pool_estimate(&pp));
     return p;

@@ -7,8 +7,8 @@
 #include "kv/prefix.h"
 #include "step/step.h"
 #include "test.h"
+#include "toy.h"
 #include <stdlib.h>
-#include <unistd.h>
 
 enum {
     LAYERS = 3,
@@ -65,14 +65,8 @@ static ht_pool *new_pool(uint32_t full, uint32_t win, second *s)
 {
     ht_err e = {0};
     ht_pool *p;
-    const ht_pool_params pp = {.n_layers = LAYERS,
-                               .n_kv_heads = HEADS,
-                               .head_dim = DIM,
-                               .window = WINDOW,
-                               .layer_class = classes,
-                               .type_k = HT_KV_F32,
-                               .type_v = HT_KV_F32,
-                               .n_pages = {full, win}};
+    const toy t = {LAYERS, HEADS, DIM, WINDOW, classes, HT_KV_F32};
+    const ht_pool_params pp = toy_params(&t, full, win);
     const ht_pool_place q = {alloc, release, copy, s, false, move, s};
     *s = (second){.fail_at = -1};
     T_OK(ht_pool_new(&p, &pp, &e), e);
@@ -295,11 +289,10 @@ T_CASE(place, a_failed_move_is_made_up_for)
 T_CASE(place, prefix_files_are_of_the_first_place)
 {
     ht_err e = {0};
-    char dir[] = "/tmp/hetero-place-XXXXXX";
+    const char *dir = t_tmp();
     int32_t ids[3 * HT_PAGE];
     uint32_t left;
     ht_prefix_hit hit;
-    T_TRUE(mkdtemp(dir));
     for (int i = 0; i < 3 * HT_PAGE; i++) ids[i] = i % 7;
     for (int round = 0; round < 2; round++) {
         const ht_prefix_params pp = {.identity = {7}, .max_pages = 12, .dir = dir, .what = "toy"};
@@ -334,7 +327,6 @@ T_CASE(place, prefix_files_are_of_the_first_place)
     uint64_t gone, freed;
     T_OK(ht_pagefile_prune(dir, 0, 0, &gone, &freed, &e), e);
     T_EQ_INT(gone, 3);
-    T_EQ_INT(rmdir(dir), 0);
 }
 
 T_CASE(place, refusals)

@@ -8,6 +8,7 @@
 #include "kv/pagefile.h"
 #include "step/step.h"
 #include "test.h"
+#include "toy.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,14 +29,8 @@ static ht_pool *new_pool(uint32_t full, uint32_t win)
 {
     ht_err e = {0};
     ht_pool *p;
-    const ht_pool_params pp = {.n_layers = LAYERS,
-                               .n_kv_heads = HEADS,
-                               .head_dim = DIM,
-                               .window = WINDOW,
-                               .layer_class = classes,
-                               .type_k = HT_KV_F32,
-                               .type_v = HT_KV_F32,
-                               .n_pages = {full, win}};
+    const toy t = {LAYERS, HEADS, DIM, WINDOW, classes, HT_KV_F32};
+    const ht_pool_params pp = toy_params(&t, full, win);
     T_OK(ht_pool_new(&p, &pp, &e), e);
     return p;
 }
