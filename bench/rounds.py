@@ -255,8 +255,19 @@ def table_stages(doc):
 
 
 def load(path):
-    with open(path, encoding='utf-8') as f:
-        return json.load(f)
+    """A record with at least one cell; ends the program where the file is none."""
+    try:
+        with open(path, encoding='utf-8') as f:
+            doc = json.load(f)
+    except (OSError, ValueError, RecursionError) as e:
+        sys.exit('%s: no record: %s' % (path, e))
+    if not isinstance(doc, dict) or doc.get('schema') != SCHEMA:
+        sys.exit('%s: no record of schema %s; make one with -o' % (path, SCHEMA))
+    cells = doc.get('cells')
+    if not isinstance(cells, list) or not all(isinstance(c, dict) and {'type', 'cell', 'samples', 'facts'} <= set(c)
+                                              for c in cells):
+        sys.exit('%s: damaged: its cells lack members' % path)
+    return doc
 
 
 def table(paths, *more):

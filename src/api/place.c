@@ -53,10 +53,11 @@ static int check_pair(const ht_engine *e, ht_err *err)
 {
     const char *what = e->kv.packs ? "packed KV types (-ctk, -ctv)" : "eviction (--evict)";
     if (!e->kv.packs && !e->keep_pages) return 0;
-    return HT_FAIL(err, HT_EUNSUPPORTED,
-                   "prefill on %s and decode on %s keep the cache in two places, which %s does not "
-                   "go with; leave that out, or name one engine for both",
-                   e->phase[API_PREFILL].unit->be->name, e->phase[API_DECODE].unit->be->name, what);
+    return HT_FAIL(
+        err, HT_EUNSUPPORTED,
+        "prefill on %s and decode on %s keep the cache in two places, which goes with no "
+        "%s; leave that out, or name one engine for both",
+        e->phase[API_PREFILL].unit->be->name, e->phase[API_DECODE].unit->be->name, what);
 }
 
 /* Planes in u's memory for a pool that has its first ones elsewhere. */

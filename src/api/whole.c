@@ -93,6 +93,11 @@ static int set(struct api__whole *w, const char *key, const char *value, ht_err 
     }
     for (uint8_t i = HT_ACT_F32; !strcmp(key, "act") && i <= HT_ACT_INT8; i++)
         if (!strcmp(value, api__act_name(i))) return w->act = i, 0;
+    if (!strcmp(key, "act"))
+        return HT_FAIL(err, HT_EARG, "graph setting act=%.40s: there are f32, q8, bf16, int8",
+                       value);
+    if ((!strcmp(key, "device") || !strcmp(key, "cache")) && !*value)
+        return HT_FAIL(err, HT_EARG, "graph setting %s= is empty: name one, or leave it out", key);
     if (!strcmp(key, "calibrate") && strlen(value) < sizeof w->calibrate)
         return (void)snprintf(w->calibrate, sizeof w->calibrate, "%s", value), 0;
     if (!strcmp(key, "device")) (void)snprintf(w->device, sizeof w->device, "%s", value);
@@ -343,8 +348,8 @@ int api__whole_check(ht_engine *e, ht_err *err)
         return HT_FAIL(
             err, HT_EUNSUPPORTED,
             "engine %s does not compute with act %s on this processor or with weights of "
-            "this type: it could run no prompt; use --act f32, or leave out "
-            "--prefill-engine %s",
+            "this type: it could run no prompt; use --act f32 without act= in --graph, or "
+            "leave out --prefill-engine %s",
             name, api__act_name(b.act), name);
     if (err) *err = why;
     return why.code;

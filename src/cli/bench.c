@@ -61,6 +61,7 @@ typedef struct {
     ht_fma_rate fma;
     char *checks, *inspected;
     bool reduced; /* prompts run in other arithmetic than the check's and the multiply-add rate's */
+    bool ints;    /* act q8 on quantised weights: products are of integers, in all rows */
 } work;
 
 /* ---- what to run ---- */
@@ -298,17 +299,24 @@ static double share_read(const row *r)
                                                 : -1;
 }
 
+/* Products below f32 have rates of their own; that of f32 is no bound of theirs. */
+static bool below_f32(const work *w, const row *r)
+{
+    return w->ints || (w->reduced && !r->decode);
+}
+
 static double share_fma(const work *w, const row *r)
 {
-    if (r->device_rate > 0) return -1;       /* what the host can do is no bound for it */
-    if (w->reduced && !r->decode) return -1; /* nor is the rate of f32 */
+    if (r->device_rate > 0) return -1; /* what the host can do is no bound for it */
+    if (below_f32(w, r)) return -1;
     return w->fma.flops_per_s > 0 ? 100 * r->mean * r->flops / w->fma.flops_per_s : -1;
 }
 
 /* The same of the rate that was kept up; may exceed 100, since it was measured in between. */
-static double share_pace(const row *r)
+static double share_pace(const work *w, const row *r)
 {
     if (r->pace.bytes_per_s > 0) return 100 * r->mean * r->bytes / r->pace.bytes_per_s;
+    if (below_f32(w, r)) return -1;
     return r->pace.flops_per_s > 0 ? 100 * r->mean * r->flops / r->pace.flops_per_s : -1;
 }
 
@@ -320,11 +328,13 @@ static bool is_impossible(const work *w, const row *r)
 
 /* ---- results ---- */
 
-/* The least time of a stage on this machine over the time it took, in percent. Its bytes come again
- * after all others of its row, so they are read at the rate of a buffer of that size. */
+/* The least time of a stage on this machine over the time it took, in percent; negative: not known,
+ * as of a prompt's products below f32. Its bytes come again after all others of its row, so they
+ * are read at the rate of a buffer of that size. */
 static double stage_share(const work *w, const row *r, const stage_cost *c)
 {
     if (r->device_rate > 0) return c->ns > 0 ? 100e9 * c->bytes / r->device_rate / c->ns : 0;
+    if (!r->decode && below_f32(w, r) && strcmp(c->name, "attn") != 0) return -1;
     double rate = r->read.bytes_per_s > 0 ? r->read.bytes_per_s : w->memory.bytes_per_s;
     double read = c->bytes / rate, fma = c->flops / w->fma.flops_per_s;
     return c->ns > 0 ? 100e9 * (read > fma ? read : fma) / c->ns : 0;
@@ -349,7 +359,9 @@ static void json_stages(ht_jw *j, const work *w, const row *r)
         ht_jw_kreal(j, "ns", c->ns);
         ht_jw_kreal(j, "bytes", c->bytes);
         ht_jw_kreal(j, "flops", c->flops);
-        ht_jw_kreal(j, "boundPercent", stage_share(w, r, c));
+        ht_jw_key(j, "boundPercent");
+        if (stage_share(w, r, c) >= 0) ht_jw_real(j, stage_share(w, r, c));
+        else ht_jw_null(j);
         ht_jw_end(j, '}');
     }
     ht_jw_end(j, ']');
@@ -368,11 +380,11 @@ static void json_device(ht_jw *j, const work *w, const row *r)
     ht_jw_end(j, '}');
 }
 
-/* null where the row's work is not the host's. */
-static void json_pace(ht_jw *j, const row *r)
+/* null where the row's work is not the host's, or is bound by another rate than those measured. */
+static void json_pace(ht_jw *j, const work *w, const row *r)
 {
     ht_jw_key(j, "sustained");
-    if (share_pace(r) < 0) {
+    if (share_pace(w, r) < 0) {
         ht_jw_null(j);
         return;
     }
@@ -380,7 +392,7 @@ static void json_pace(ht_jw *j, const row *r)
     if (r->pace.bytes_per_s > 0) ht_jw_kreal(j, "readBytesPerS", r->pace.bytes_per_s);
     else ht_jw_kreal(j, "fmaFlopsPerS", r->pace.flops_per_s);
     ht_jw_kuint(j, "windows", r->pace.windows);
-    ht_jw_kreal(j, "percent", share_pace(r));
+    ht_jw_kreal(j, "percent", share_pace(w, r));
     ht_jw_end(j, '}');
 }
 
@@ -404,7 +416,7 @@ static void json_row(ht_jw *j, const work *w, const row *r)
     ht_jw_key(j, "fmaPercent");
     if (share_fma(w, r) >= 0) ht_jw_real(j, share_fma(w, r));
     else ht_jw_null(j);
-    json_pace(j, r);
+    json_pace(j, w, r);
     if (r->device_rate > 0) json_device(j, w, r);
     ht_jw_kbool(j, "impossible", is_impossible(w, r));
     json_stages(j, w, r);
@@ -456,6 +468,7 @@ static void percent(char out[16], double p)
 static void table_stages(ht_buf *b, const work *w)
 {
     bool any = false;
+    char share[16];
     for (size_t i = 0; i < w->n_rows; i++) {
         const row *r = &w->rows[i];
         double all = stages_ns(r);
@@ -466,8 +479,9 @@ static void table_stages(ht_buf *b, const work *w)
                 ht_buf_str(b, "\n| test | stage | % of time | GB/s | GFLOP/s | % of limit |\n"
                               "| --- | --- | ---: | ---: | ---: | ---: |\n");
             any = true;
-            ht_buf_fmt(b, "| %s | %s | %.1f | %.2f | %.1f | %.0f |\n", r->test, c->name,
-                       100 * c->ns / all, c->bytes / c->ns, c->flops / c->ns, stage_share(w, r, c));
+            percent(share, stage_share(w, r, c));
+            ht_buf_fmt(b, "| %s | %s | %.1f | %.2f | %.1f | %s |\n", r->test, c->name,
+                       100 * c->ns / all, c->bytes / c->ns, c->flops / c->ns, share);
         }
         if (all > 0)
             ht_buf_fmt(b, "| %s | (waiting at barriers) | %.1f | | | |\n", r->test,
@@ -513,7 +527,7 @@ static int out_table(work *w, ht_err *e)
         cli__bytes(r->bytes, per);
         percent(read, share_read(r));
         percent(fma, share_fma(w, r));
-        percent(pace, share_pace(r));
+        percent(pace, share_pace(w, r));
         ht_buf_fmt(&b, "| %s | %s | %.2f M | %s | %d | %s | %.2f ± %.2f | %s | %s | %s | %s |\n",
                    name ? name + 1 : w->c->model, size, cli__num(doc, "model.parameters", 0) / 1e6,
                    r->engine, w->threads, r->test, r->mean, r->sd, per, read, fma, pace);
@@ -581,6 +595,7 @@ static int open_engine(work *w, char **info, ht_err *e)
     w->threads = (int)cli__num(doc, "threads", 1);
     w->isa = ht_opt_str(c->o, HT_OPT_ISA);
     w->n_layers = cli__num(doc, "model.layers", 0);
+    w->ints = !strcmp(cli__str(doc, "act", ""), "q8") && cli__num(doc, "model.quantised", 0) > 0;
     w->device_rate[0] = cli__num(doc, "engines.prefill.device.readBytesPerS", 0);
     w->device_rate[1] = cli__num(doc, "engines.decode.device.readBytesPerS", 0);
     const ht_inspect_params p = {.ctx = w->ctx};

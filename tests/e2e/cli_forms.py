@@ -4,7 +4,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
-from e2e import TALE, check, doc, end, err, run, tmp
+from e2e import SHARED, TALE, check, doc, end, err, run, skip, tmp
 
 PROMPT = 'Once upon a time'
 
@@ -184,6 +184,13 @@ def bench():
     check(any(x['impossible'] for x in d['rows']) == (r.returncode == 1), 'a share above 100 % is an error')
     check(d['machine']['readBytesPerS'] > 0 and d['machine']['fmaFlopsPerS'] > 0, 'the machine was measured')
     check(d['reference']['ok'] is True, 'the engine was checked before it was timed')
+    q8 = os.path.join(SHARED, 'data', 'models', 'smollm2-draft-15m-q8_0.gguf')
+    if not os.path.exists(q8):
+        skip('bench --act q8', 'no %s: set HETERO_SHARED' % q8)
+    else:
+        d = doc('bench', q8, '-p', '20', '-n', '2', '-r', 1, '--act', 'q8', '--json', timeout=600) or {'rows': []}
+        check([x['fmaPercent'] for x in d['rows']] == [None, None] and d['rows'][0]['sustained'] is None and
+              d['rows'][1]['sustained']['windows'] == 2, 'integers: no share of multiply-adds', d['rows'])
     d = doc('bench', '-p', '1', '-n', '0', '-r', 1, '--json', timeout=600)
     check(d and d['reference']['ok'], 'a context that is shorter than the check needs is made long enough', d)
 

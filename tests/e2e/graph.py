@@ -84,7 +84,8 @@ def settings():
                        ('approximate=1,device=AUTO,approximate=0', 'approximate is given twice'),
                        ('memory=abc', '1 to 16777216 MiB'), ('memory=-5', '1 to'), ('memory=1e3', '1 to'),
                        ('memory=99999999999999999999', '1 to'), ('cancel=50abc', '1 to 60000 milliseconds'),
-                       ('strict=yes', 'need 0 or 1'), ('cold=2', 'need 0 or 1'), ('approximate=yes', 'need 0 or 1'),
+                       ('act=foo', 'there are f32, q8, bf16, int8'), ('device=', 'device= is empty'),
+                       ('cache=', 'cache= is empty'), ('strict=yes', 'need 0 or 1'), ('cold=2', 'need 0 or 1'), ('approximate=yes', 'need 0 or 1'),
                        ('cold=1,strict=1', 'contradict')):
         r = refusal('run', TALE, '-p', 'x', '-n', '1', *GRAPH, '--graph', more)
         check(word in r, more, r)

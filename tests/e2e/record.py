@@ -138,6 +138,13 @@ def main():
         out = os.path.join(tmp, 'graph.json')
         code, text, err = start('graph_record.py', '--graph', program('lies', GRAPH % "'cpu'"), *more, '3')
         check(code == 1 and 'graph ran on cpu' in err, 'another engine in its place is refused: %d %s' % (code, err))
+        for text, word in (('', 'no record'), ('[]', 'no record'), ('{"schema": 3}', 'no record'),
+                           ('{"schema": "hetero/bench/2", "cells": [{"type": "f16"}]}', 'lack members')):
+            out = program('harmed.json', text)
+            p = subprocess.run([sys.executable, os.path.join(ROOT, 'bench', 'record.py'), '--table', out],
+                               capture_output=True, text=True, timeout=60)
+            check(p.returncode == 1 and word in p.stderr and 'harmed.json' in p.stderr and 'Traceback' not in p.stderr,
+                  'a file that is no record: %r %s' % (text, p.stderr))
     check_tables()
     print('%d passed, %d failed, 0 skipped' % (passed, failed))
     return 1 if failed else 0
