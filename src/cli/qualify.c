@@ -42,7 +42,7 @@ typedef struct {
     const char *selection, **used;
     size_t n_used;
     ht_key *key;
-    const char *decodes; /* engine that runs the candidate's decode phase */
+    cli__side side[HT_PHASES]; /* of the candidate */
     uint32_t ctx;
 } work;
 
@@ -50,14 +50,14 @@ typedef struct {
 
 /* "cpu;isa=generic;threads=1": the candidate's engine and whatever else of its settings is not a
  * member of the scope by itself. */
-static int backend_name(work *w, const ht_json *phase, const char **out, ht_err *e)
+static int backend_name(work *w, const char *engine, const char **out, ht_err *e)
 {
     static const char *const own[] = {
         "act=", "ctk=", "ctv=", "engine=", "prefill-engine=", "decode-engine=", "model="};
     const char *p = w->spec;
     ht_buf b;
     ht_buf_init(&b, 1 << 12);
-    ht_buf_str(&b, cli__str(phase, "executed", "cpu"));
+    ht_buf_str(&b, engine);
     while (*p) {
         size_t n = strcspn(p, ",");
         bool skip = n == 0;
@@ -73,6 +73,18 @@ static int backend_name(work *w, const ht_json *phase, const char **out, ht_err 
     *out = rc ? NULL : ht_arena_strndup(w->arena, b.p, b.n);
     ht_buf_done(&b);
     return rc || *out ? rc : HT_FAIL(e, HT_ENOMEM, "qualify: out of memory");
+}
+
+/* What the phases of the candidate run on, by its receipt. */
+static int name_sides(work *w, const ht_json *receipt, ht_err *e)
+{
+    const ht_json *phases = ht_json_get(receipt, "phases");
+    for (size_t i = 0; i < HT_PHASES; i++) {
+        cli__side *x = &w->side[i];
+        x->engine = phases && phases->n > i ? cli__str(&phases->at[i], "executed", "cpu") : "cpu";
+        HT_TRY(backend_name(w, x->engine, &x->backend, e));
+    }
+    return 0;
 }
 
 /* Two tokens on a fresh session: the receipt says what this engine is. */
@@ -163,11 +175,12 @@ static int make_cells(work *w, const ht_json *ref, const ht_json *cand, ht_err *
         x.ref = x.scope;
         fill_scope(w, cand, &x.scope);
         fill_scope(w, ref, &x.ref);
-        const ht_json *phases = ht_json_get(cand, "phases");
-        HT_TRY(backend_name(w,
-                            phases && phases->n > x.scope.phase ? &phases->at[x.scope.phase] : NULL,
-                            &x.scope.backend, e));
+        cli__side *side = &w->side[x.scope.phase];
+        x.scope.backend = side->backend;
         x.ref.backend = "cpu";
+        if (!side->max_tokens || x.scope.min_tokens < side->min_tokens)
+            side->min_tokens = x.scope.min_tokens;
+        if (x.scope.max_tokens > side->max_tokens) side->max_tokens = x.scope.max_tokens;
         while (at > 0 && by_id(&x, &w->cell[at - 1]) < 0) {
             w->cell[at] = w->cell[at - 1];
             at--;
@@ -287,22 +300,17 @@ static int run_quality(work *w, ht_bundle_file *file, size_t *n, ht_err *e)
 }
 
 /* Where a prompt changes engines before it is decoded, the hand-off is part of a route's price. */
-static int run_edge(work *w, ht_bundle_file *file, size_t *n, ht_err *e)
+static int run_edges(work *w, ht_bundle_file *file, size_t *n, ht_err *e)
 {
-    cli__edge x = {.ref = w->ref, .cand = w->cand, .min_tokens = UINT32_MAX};
-    char *text = NULL;
-    for (size_t i = 0; i < w->n_cells; i++) {
-        const ht_scope *s = &w->cell[i].scope;
-        if (s->phase != HT_PREFILL || !strncmp(s->backend, w->decodes, strlen(w->decodes)))
-            continue;
-        x.from = s->backend;
-        if (s->min_tokens < x.min_tokens) x.min_tokens = s->min_tokens;
-        if (s->max_tokens > x.max_tokens) x.max_tokens = s->max_tokens;
-    }
-    if (!x.from) return 0;
-    x.to = w->decodes;
-    cli__say(w->c, CLI_INFO, "measuring the hand-off from %s to %s", x.from, x.to);
-    HT_TRY(cli__edge_measure(&x, &text, &file[*n].n, e));
+    const cli__edges x = {.ref = w->ref,
+                          .cand = w->cand,
+                          .spec = w->spec,
+                          .ctx = w->ctx,
+                          .prefill = w->side[HT_PREFILL],
+                          .decode = w->side[HT_DECODE]};
+    char *text;
+    HT_TRY(cli__edges_measure(w->c, &x, &text, &file[*n].n, e));
+    if (!text) return 0;
     file[*n].path = "edges.json";
     file[*n].data = ht_arena_strndup(w->arena, text, file[*n].n);
     ht_mem_free(text);
@@ -326,10 +334,7 @@ static int open_arms(work *w, ht_err *e)
     HT_TRY(cli__subject_make(w->arena, w->ref, &w->subject, e));
     ht_gpus_read(&w->gpus);
     HT_TRY(cli__machine_read(w->c, w->arena, &w->gpus, &w->machine, e));
-    const ht_json *phases = ht_json_get(cand, "phases");
-    w->decodes = phases && phases->n > HT_DECODE
-                     ? cli__str(&phases->at[HT_DECODE], "executed", "cpu")
-                     : "cpu";
+    HT_TRY(name_sides(w, cand, e));
     HT_TRY(make_cells(w, ref, cand, e));
     for (size_t i = 0; i < w->n_cells; i++)
         if (w->cell[i].scope.max_tokens + 16 > w->ctx)
@@ -373,7 +378,7 @@ static int experiment(work *w, int *status, ht_err *e)
     size_t n = 0;
     for (; n < w->subject.n_files; n++) file[n] = w->subject.file[n];
     HT_TRY(run_quality(w, file, &n, e));
-    HT_TRY(run_edge(w, file, &n, e));
+    HT_TRY(run_edges(w, file, &n, e));
     HT_TRY(check_cancel(w, e));
     HT_TRY(cli__run_dir(parent, dir, e));
     ht_cpu_threads_get(&threads);

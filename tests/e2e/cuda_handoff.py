@@ -1,13 +1,15 @@
 """Prefill on one engine and decode on another that cannot address its memory: cuda and cpu, on a card that the host
 computes (tests/unit/backend_cuda/card.c). The tokens are those of the engines alone; the pages that crossed, and
-nothing else, are in the receipt's handOff."""
+nothing else, are in the receipt's handOff. hetero qualify prices both directions."""
 import json
 import os
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
-from e2e import CARD as ENV, TALE, check, doc, end, err, has_cuda, run
+from e2e import CARD as ENV, ROOT, TALE, check, doc, end, err, has_cuda, run
 from server import Server, chat, content
+from store import ENV as STATE, STORE, TOP, make_store
 
 PROMPT = 'Once upon a time there was a girl who had a big red ball. ' * 3
 TEXT = ['run', TALE, '-p', PROMPT, '-n', '12', '--temp', '0', '-c', '256', '--json']
@@ -99,9 +101,41 @@ def served():
         check(got == want, 'chats, decode on ' + decode, (got, want))
 
 
+def qualified(buckets, candidate, policy):
+    """Warnings and bundle of a short experiment; there is no corpus, so it qualifies nothing."""
+    r = run('qualify', buckets, TALE, '--candidate', candidate, '--policy', policy, '-c', '128', '--requests', '1',
+            '--pairs', '8', '--json', '-o', os.path.join(TOP, 'evidence'), env={**STATE, **ENV}, timeout=600)
+    d = json.loads(r.stdout) if r.stdout else {}
+    check(r.returncode == 6 and os.path.isdir(d.get('bundle', '')), 'qualify ' + candidate, (r.returncode, err(r)[-400:]))
+    return err(r), d.get('bundle', '')
+
+
+def priced():
+    """Either phase of a candidate may run beside the reference's other one: hetero qualify prices both hand-offs, each
+    for the phases that have cells. What cannot be paired has no price, and is said."""
+    policy = make_store()
+    log, bundle = qualified('p32,d32', 'engine=cuda', policy)
+    path = os.path.join(bundle, 'edges.json')
+    edges = json.load(open(path))['edges'] if os.path.exists(path) else []
+    check([(x['from'], x['to'], x['kind']) for x in edges] == [('cpu', 'cuda', 'kvHandoff'), ('cuda', 'cpu', 'kvHandoff')],
+          'both directions', edges)
+    check(all(x['fixedNs'] + x['nsPerToken'] > 0 for x in edges), 'pages that are copied are not free', edges)
+    trust = os.path.join(STORE, 'trust.json')
+    r = run('verify', bundle, '--trust', trust, env=STATE)
+    p = subprocess.run([sys.executable, os.path.join(ROOT, 'tools', 'verify_bundle.py'), bundle, '--trust', trust],
+                       stdout=subprocess.PIPE)
+    check((r.returncode, p.returncode) == (0, 0), 'both verifiers', (err(r)[-300:], p.stdout[-300:]))
+    cost = json.load(open(os.path.join(bundle, 'costmap.json')))['edges']
+    check(cost == edges, 'the cost map has them', cost)
+    log, bundle = qualified('d32', 'engine=cuda,act=f16', policy)
+    check('no hand-off from cpu to cuda' in log and 'act f16' in log, 'no pair, no price', log[-400:])
+    check(not os.path.exists(os.path.join(bundle, 'edges.json')), 'none in the bundle')
+
+
 if has_cuda('hand-off between cuda and cpu'):
     one_prompt()
     guesses()
     said()
     served()
+    priced()
 end()

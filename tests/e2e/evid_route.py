@@ -163,24 +163,31 @@ def canary(policy, bundle):
 
 
 def edges():
-    """One engine's prompt, another's decode: qualify measures the hand-over, and the planner prices it or, where the
-    bundle does not know it, leaves the route alone."""
+    """One engine's prompt, another's decode: qualify measures the hand-over, whichever phase the candidate replaces,
+    and the planner prices it or, where the bundle does not know it, leaves the route alone."""
     soft = loose() # other additions in the oracle's prompt: its tokens are judged by nobody here
     soft.update(id='fixture-edges', quality=dict(soft['quality'], minExactTokenPpm=1, minTop1Ppm=1, lengthBandPpm=[1, 10**7],
                                                  maxKldMeanMicro=10**9, maxKldP999Micro=10**9,
                                                  taskNonInferiorityPpm=10**6))
     text = os.path.join(TOP, 'text.txt')
     open(text, 'w').write(TEXT * 100)
-    policy, bench = os.path.join(TOP, 'edges.json'), os.path.join(TOP, 'state', 'hetero', 'bench.pem')
+    policy = os.path.join(TOP, 'edges.json')
     open(policy, 'wb').write(V.canon(soft))
-    bundle = qualify(policy, 'prefill-engine=ref', 'p32', '--text', text, '--chunks', '1', '-c', '128')
-    cut = os.path.join(TOP, 'cut')
-    known = json.load(open(os.path.join(bundle, 'edges.json')))['edges'] if bundle else []
-    if not check([(x['from'], x['to'], x['kind']) for x in known] == [('ref', 'cpu', 'kvHandoff')], 'one edge', known):
-        return
+    for phase, (candidate, bucket, pair) in enumerate((('prefill-engine=ref', 'p32', ('ref', 'cpu')),
+                                                       ('decode-engine=ref', 'd32', ('cpu', 'ref')))):
+        bundle = qualify(policy, candidate, bucket, '--text', text, '--chunks', '1', '-c', '128')
+        path = os.path.join(bundle, 'edges.json')
+        known = json.load(open(path))['edges'] if os.path.exists(path) else []
+        if check([(x['from'], x['to'], x['kind']) for x in known] == [(*pair, 'kvHandoff')], 'one edge', known):
+            edge(policy, bundle, known[0], phase)
+
+
+def edge(policy, bundle, known, phase):
+    """A bundle with its edge and the same one without."""
+    cut, bench = bundle + '-cut', os.path.join(TOP, 'state', 'hetero', 'bench.pem')
     both_verifiers(bundle, True, 'a bundle with a measured edge')
     reseal(bundle, cut, Key(bench), {'edges.json': lambda d: dict(d, edges=[])})
-    price = known[0]['fixedNs'] + 12 * known[0]['nsPerToken']
+    price = known['fixedNs'] + 12 * known['nsPerToken']
     for top, decision, reason in ((bundle, 'promoted', 'OK'), (cut, 'reference', 'NO_EDGE')):
         store = top + '-store'
         r = run('keys', 'init', '--store', store, '--policy', policy, '--grant', 'bench=' + bench, '--grant',
@@ -188,7 +195,7 @@ def edges():
         r = run('promote', top, '--store', store, '--key', key('p1'), '--key', key('p2'), '--key', key('index'), env=ENV)
         check(r.returncode == 0, 'promoted with its edge', err(r))
         plan = doc('explain', TALE, '--route', '-p', '12', '-n', '8', '--store', store, '-c', '128', '--json', env=ENV) or {}
-        p = plan.get('phases', [{}])[0]
+        p = (plan.get('phases') or [{}, {}])[phase]
         check((p.get('decision'), p.get('reason')) == (decision, reason), 'planned: ' + reason, plan)
         check(plan.get('handoffNs') == (price if decision == 'promoted' else 0), 'priced: ' + reason, plan)
 
