@@ -113,6 +113,13 @@ typedef struct {
     ht_kv_gate measured;             /* positions 0: not measured */
 } api__kv;
 
+/* Memory of the pool that a device's driver has locked for hand-offs. */
+typedef struct {
+    api__unit *by; /* NULL: nothing is locked */
+    void *mem;
+    ht_err why; /* why not; code 0: it was not tried */
+} api__pinned;
+
 struct ht_engine {
     ht_arena *arena;
     ht_file *file;
@@ -131,6 +138,7 @@ struct ht_engine {
     size_t n_tape;
     ht_pool *pool;
     api__hand *hand;   /* NULL: the pool has one place */
+    api__pinned pinned;
     ht_prefix *prefix; /* NULL: no prefix cache */
     uint32_t prefix_pages; /* of the pool, for it */
     char class_text[API_CLASSES][API_CLASS];
@@ -273,6 +281,7 @@ void api__leave(ht_engine *);
 /* The pool, with a second place where a device cannot address the first one, and every unit
  * attached to the place that it addresses. */
 HT_MUST_USE int api__pool_make(ht_engine *, ht_pool_params *, ht_err *);
+void api__pool_free(ht_engine *);
 /* How many places the pool of these units will have. */
 int api__places(const ht_engine *);
 /* The planes that a unit's plans are made for. */
@@ -281,7 +290,7 @@ ht_kv *api__kv_of(const ht_engine *, const api__unit *);
  * 0: of no prompt in particular. */
 void api__write_hand(ht_jw *, const ht_engine *, uint32_t n_prompt);
 /* What a phase's hand-off took in a call: the same. */
-void api__write_handed(ht_jw *, const api__record *, int phase);
+void api__write_handed(ht_jw *, const ht_engine *, const api__record *, int phase);
 
 /* ---- memory.c ---- */
 /* [n_layers] KV classes of the layers, in the arena; NULL: memory. */

@@ -370,7 +370,7 @@ void ht_engine_close(ht_engine *e)
     api__route_close(e);
     ht_prefix_free(e->prefix);
     api__hand_free(e->hand);
-    ht_pool_free(e->pool);
+    api__pool_free(e);
     for (size_t i = 0; i < e->n_units; i++) e->unit[i].be->close(e->unit[i].dev);
     ht_tok_free(e->tok);
     ht_model_free(e->model);

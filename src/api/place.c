@@ -60,6 +60,24 @@ static int check_pair(const ht_engine *e, ht_err *err)
         e->phase[API_PREFILL].unit->be->name, e->phase[API_DECODE].unit->be->name, what);
 }
 
+/* The places' host memory is locked by the device that moves pages. Where its driver refuses, they
+ * travel all the same, slower, and whoever asks is told why. */
+static void pin(ht_engine *e, api__unit *device)
+{
+    api__pinned *p = &e->pinned;
+    size_t bytes;
+    if (!device->be->kv_pin) return;
+    p->mem = ht_pool_block(e->pool, ht_pool_kv(e->pool)->device ? 1 : 0, &bytes);
+    if (!device->be->kv_pin(device->dev, p->mem, bytes, &p->why)) p->by = device;
+}
+
+void api__pool_free(ht_engine *e)
+{
+    const api__pinned *p = &e->pinned;
+    if (p->by) p->by->be->kv_unpin(p->by->dev, p->mem);
+    ht_pool_free(e->pool);
+}
+
 /* Planes in u's memory for a pool that has its first ones elsewhere. */
 static int add_place(ht_engine *e, api__unit *u, ht_err *err)
 {
@@ -73,6 +91,7 @@ static int add_place(ht_engine *e, api__unit *u, ht_err *err)
     }
     HT_TRY(check_pair(e, err));
     HT_TRY(ht_pool_add_place(e->pool, &p, err));
+    pin(e, p.mover);
     return api__hand_new(&e->hand, e->pool, e->arena, err);
 }
 
@@ -112,6 +131,13 @@ int api__pool_make(ht_engine *e, ht_pool_params *params, ht_err *err)
 
 /* ---- what receipts, explain and the configuration say ---------------------------------------- */
 
+/* "pinned", and why not. */
+static void write_pinned(ht_jw *w, const ht_engine *e)
+{
+    ht_jw_kbool(w, "pinned", e->pinned.by != NULL);
+    if (e->pinned.why.code) ht_jw_kstr(w, "notPinned", e->pinned.why.msg);
+}
+
 void api__write_hand(ht_jw *w, const ht_engine *e, uint32_t n_prompt)
 {
     const api__unit *from = e->phase[API_PREFILL].unit, *to = e->phase[API_DECODE].unit;
@@ -126,10 +152,11 @@ void api__write_hand(ht_jw *w, const ht_engine *e, uint32_t n_prompt)
     ht_jw_kstr(w, "to", to->be->name);
     ht_jw_kuint(w, "pageBytes", bytes);
     if (n_prompt) ht_jw_kuint(w, "bytes", (n_prompt + HT_PAGE - 1) / HT_PAGE * bytes);
+    write_pinned(w, e);
     ht_jw_end(w, '}');
 }
 
-void api__write_handed(ht_jw *w, const api__record *r, int phase)
+void api__write_handed(ht_jw *w, const ht_engine *e, const api__record *r, int phase)
 {
     const api__unit *from = r->phase[!phase].unit, *to = r->phase[phase].unit;
     const api__hand_record *h = &r->hand[phase];
@@ -143,5 +170,6 @@ void api__write_handed(ht_jw *w, const api__record *r, int phase)
     ht_jw_kuint(w, "ns", h->ns);
     ht_jw_kuint(w, "exposedNs", h->exposed_ns);
     ht_jw_kbool(w, "layerByLayer", h->pages > 0 && h->late == 0);
+    write_pinned(w, e);
     ht_jw_end(w, '}');
 }

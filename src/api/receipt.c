@@ -337,7 +337,7 @@ static int write_phase(ht_jw *w, const ht_session *s, int phase, ht_err *err)
         api__write_prefix(w, &s->rec.prefix);
     }
     write_cost(w, tokens, wall, &sum);
-    api__write_handed(w, &s->rec, phase);
+    api__write_handed(w, s->e, &s->rec, phase);
     ht_jw_kuint(w, "runNs", sum.ns);
     ht_jw_kuint(w, "milliTokensPerSecond",
                 wall ? (uint64_t)((double)tokens * 1e12 / (double)wall + 0.5) : 0);

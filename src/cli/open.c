@@ -265,6 +265,12 @@ static int say_opened(cli__ctx *c, const ht_engine *engine, ht_err *e)
                      "warning: -c %u is more than the %.0f positions the model was trained "
                      "for; text past them may be poor",
                      ht_engine_ctx(engine), trained);
+        if (cli__str(info, "handOff.notPinned", NULL))
+            cli__say(c, CLI_WARN,
+                     "warning: pages travel from %s to %s through memory that is not locked, which "
+                     "is slower: %s",
+                     cli__str(info, "handOff.from", "?"), cli__str(info, "handOff.to", "?"),
+                     cli__str(info, "handOff.notPinned", ""));
     }
     ht_arena_free(arena);
     ht_free(json);

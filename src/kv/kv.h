@@ -53,6 +53,8 @@ typedef struct {
 HT_MUST_USE int ht_pool_add_place(ht_pool *, const ht_pool_place *, ht_err *);
 int ht_pool_places(const ht_pool *);
 ht_kv *ht_pool_kv_at(ht_pool *, int place);            /* borrowed                                */
+/* The memory behind the planes of a place: one block. */
+void *ht_pool_block(const ht_pool *, int place, size_t *bytes);
 typedef struct { uint64_t bytes, pages; } ht_moved;    /* between places                          */
 /* Pages handed over while a run computes them: noted by ht_seq_hand() before it, moved layer by
  * layer as K and V are complete there (one thread, any; nothing else moves pages meanwhile). When

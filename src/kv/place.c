@@ -75,6 +75,11 @@ uint64_t kv__place_bytes(const kv__place *x)
     return x ? x->block_bytes : 0;
 }
 
+void *kv__place_block(const kv__place *x)
+{
+    return x->block;
+}
+
 void kv__place_fresh(kv__place *x, int kv_class, uint32_t id)
 {
     for (int w = 0; x && w < HT_KV_PLACES; w++) x->valid[w][kv_class][id] = 0;

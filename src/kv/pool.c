@@ -216,6 +216,12 @@ ht_kv *ht_pool_kv_at(ht_pool *o, int place)
     return place && o->second ? kv__place_kv(o->second) : &o->kv;
 }
 
+void *ht_pool_block(const ht_pool *o, int place, size_t *bytes)
+{
+    *bytes = o->block_bytes; /* of either place */
+    return place && o->second ? kv__place_block(o->second) : o->block;
+}
+
 uint64_t ht_pool_estimate(const ht_pool_params *p)
 {
     size_t n;

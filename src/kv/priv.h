@@ -37,6 +37,7 @@ HT_MUST_USE int kv__place_new(kv__place **, ht_kv *first, const void *block, siz
 void kv__place_del(kv__place *);
 ht_kv *kv__place_kv(kv__place *);
 uint64_t kv__place_bytes(const kv__place *);
+void *kv__place_block(const kv__place *);
 void kv__place_fresh(kv__place *, int kv_class, uint32_t id);    /* nothing of it is valid        */
 /* Has it a valid position there? */
 bool kv__place_has(const kv__place *, int place, int kv_class, uint32_t id);

@@ -144,6 +144,11 @@ typedef struct ht_backend {            /* "ref", "cpu", "graph", "cuda", ...; co
     int (*page_io)(ht_dev *, ht_kv *, int kv_class, uint32_t page, void *host, int write, ht_err *);
     int (*kv_move)(ht_dev *, ht_kv *dst, ht_kv *src, int layer0, int n_layers,
                    const uint32_t *pages, size_t n, ht_err *); /* queued behind their writes */
+    /* Lock a pool's host memory, whole pages, so that kv_move reaches it without copies in between;
+     * before the device is closed and the memory given back, unlock it. A refusal (HT_EUNSUPPORTED)
+     * changes nothing. NULL: nothing to gain. */
+    int (*kv_pin)(ht_dev *, void *mem, size_t bytes, ht_err *);
+    void (*kv_unpin)(ht_dev *, void *mem);
     /* What load() and a plan of this tape and bucket will take, from shapes alone, before either is
      * done (memory check, inspect). NULL: api/ estimates it. */
     int (*footprint)(const ht_dev *, const ht_model *, const ht_stage *, size_t n,

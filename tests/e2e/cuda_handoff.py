@@ -27,7 +27,8 @@ def handed(receipt):
 
 def moved(hand, pages):
     return (hand['pages'] == pages and hand['bytes'] == pages * PAGE and (hand['ns'] > 0) == (pages > 0) and
-            hand['layerByLayer'] == (pages > 0) and hand['exposedNs'] <= hand['ns'])
+            hand['layerByLayer'] == (pages > 0) and hand['exposedNs'] <= hand['ns'] and hand['pinned'] is True and
+            'notPinned' not in hand)
 
 
 def touched(n, ubatch):
@@ -55,6 +56,20 @@ def one_prompt():
                 check(p['hostCopyBytes'] == 0 and p['deviceCopyBytes'] == 0, name + ': the path itself copies nothing')
 
 
+def unlocked():
+    """A system that locks no memory: the same pages and tokens, and the reason wherever the hand-off is told of."""
+    want = doc(*TEXT)
+    for prefill, decode in PAIRS:
+        r = run(*TEXT, *pair(prefill, decode), env={**ENV, 'CARD_NO_PIN': '1'})
+        check(r.returncode == 0 and b'not locked' in r.stderr and b'error 801' in r.stderr, 'a warning', err(r))
+        got = json.loads(r.stdout)
+        hand = got['receipt']['phases'][1]['handOff']
+        check(got['ids'] == want['ids'] and hand['layerByLayer'], 'tokens, pages', hand)
+        check(hand['pinned'] is False and 'ulimit -l' in hand['notPinned'], 'why not', hand)
+    r = run(*TEXT, *pair('cuda', 'cpu'), env=ENV)
+    check(r.returncode == 0 and b'not locked' not in r.stderr, 'no warning', err(r))
+
+
 def guesses():
     """Rows that are taken back, and logits of every step."""
     want = doc(*TEXT, '--lookup')
@@ -66,10 +81,11 @@ def said():
     """What explain and the configuration say beforehand, and what is refused."""
     for prefill, decode in PAIRS:
         d = doc('explain', TALE, *pair(prefill, decode), '-p', '40', '--json', env=ENV)
-        check(d['handOff'] == {'from': prefill, 'to': decode, 'pageBytes': PAGE, 'bytes': 2 * PAGE}, 'explain', d['handOff'])
+        check(d['handOff'] == {'from': prefill, 'to': decode, 'pageBytes': PAGE, 'bytes': 2 * PAGE, 'pinned': True},
+              'explain', d['handOff'])
         r = run('run', TALE, '-p', 'x', '-c', '64', *pair(prefill, decode), '--print-config=json', env=ENV)
         d = json.loads(r.stdout)['engine']
-        check(d['handOff'] == {'from': prefill, 'to': decode, 'pageBytes': PAGE}, 'configuration', d['handOff'])
+        check(d['handOff'] == {'from': prefill, 'to': decode, 'pageBytes': PAGE, 'pinned': True}, 'configuration', d['handOff'])
         check(d['poolBytes'] == d['memory']['kvBytes'] == 2 * 2 * PAGE, 'two pages in two places', d['poolBytes'])
         for more, what in ((['-ctk', 'q8_0', '-ctv', 'q8_0', '--kv-force'], 'packed KV types'),
                            (['--evict', '256'], 'eviction')):
@@ -134,6 +150,7 @@ def priced():
 
 if has_cuda('hand-off between cuda and cpu'):
     one_prompt()
+    unlocked()
     guesses()
     said()
     served()

@@ -322,6 +322,8 @@ const ht_backend ht_backend_cuda = {
     .page_copy = cuda__page_copy,
     .page_io = cuda__page_io,
     .kv_move = cuda__kv_move,
+    .kv_pin = cuda__kv_pin,
+    .kv_unpin = cuda__kv_unpin,
     .plan_free = cuda__plan_free,
     .close = close_dev,
 };

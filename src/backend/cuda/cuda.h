@@ -218,4 +218,6 @@ int cuda__kv_attach(ht_dev *, ht_kv *, ht_err *);
 int cuda__page_copy(ht_dev *, ht_kv *, int, uint32_t, uint32_t, ht_err *);
 int cuda__page_io(ht_dev *, ht_kv *, int, uint32_t, void *, int, ht_err *);
 int cuda__kv_move(ht_dev *, ht_kv *, ht_kv *, int, int, const uint32_t *, size_t, ht_err *);
+int cuda__kv_pin(ht_dev *, void *, size_t, ht_err *);
+void cuda__kv_unpin(ht_dev *, void *);
 #endif

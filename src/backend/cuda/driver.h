@@ -54,6 +54,8 @@ enum {
     X(free_mem, "cuMemFree_v2", (cuda_ptr))                                                        \
     X(host_alloc, "cuMemHostAlloc", (void **, size_t, unsigned))                                   \
     X(host_free, "cuMemFreeHost", (void *))                                                        \
+    X(host_lock, "cuMemHostRegister_v2", (void *, size_t, unsigned))                               \
+    X(host_unlock, "cuMemHostUnregister", (void *))                                                \
     X(host_ptr, "cuMemHostGetDevicePointer_v2", (cuda_ptr *, void *, unsigned))                    \
     X(set32, "cuMemsetD32Async", (cuda_ptr, unsigned, size_t, cuda_stream))                        \
     X(to_device, "cuMemcpyHtoDAsync_v2", (cuda_ptr, const void *, size_t, cuda_stream))            \

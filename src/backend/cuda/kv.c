@@ -160,3 +160,25 @@ int cuda__kv_move(ht_dev *dev, ht_kv *dst, ht_kv *src, int layer0, int n_layers,
     }
     return cuda__check(dev, dev->api.stream_sync(dev->side), "moving KV pages", NULL, e);
 }
+
+/* From memory that is not locked the driver copies through a buffer of its own, piece by piece, on
+ * the processor. A refusal (a limit on locked memory, a system that has none) is no failure of the
+ * device. */
+int cuda__kv_pin(ht_dev *dev, void *mem, size_t bytes, ht_err *e)
+{
+    const char *text = NULL;
+    HT_TRY(cuda__enter(dev, e));
+    const int rc = dev->api.host_lock(mem, bytes, 0);
+    if (rc == CUDA_OK) return 0;
+    (void)dev->api.error_text(rc, &text);
+    return HT_FAIL(e, HT_EUNSUPPORTED,
+                   "the driver does not lock %zu MiB of host memory (CUDA error %d, %.80s); see "
+                   "'ulimit -l' and the container's limits",
+                   bytes >> 20, rc, text ? text : "unknown");
+}
+
+void cuda__kv_unpin(ht_dev *dev, void *mem)
+{
+    (void)dev->api.current(dev->ctx);
+    (void)dev->api.host_unlock(mem);
+}

@@ -14,6 +14,7 @@ enum { CARD_CLOCK = 1980 }; /* ticks that the persistent kernel reports a stage 
 typedef struct {
     int sms;                /* of the card to open next; 132 */
     int launches, graphs, moves; /* moves: copies to, from and within the card */
+    int locked;             /* blocks of host memory now */
     uint64_t to_host, to_device;
 } card_counts;
 extern card_counts card;

@@ -14,6 +14,7 @@ static struct {
     int busy, stops; /* queries until a run has ended; words set that end one */
     int events;
     int32_t ids[4]; /* what the next cooperative launch picks, up to a negative one */
+    bool no_lock;   /* of host memory */
 } seen;
 static int card_sms = 132;
 
@@ -77,6 +78,20 @@ static int d_host_alloc(void **p, size_t n, unsigned flags)
 static int d_host_free(void *p)
 {
     free(p);
+    seen.live--;
+    return CUDA_OK;
+}
+/* Of a system that locks memory, or does not. */
+static int d_lock(void *p, size_t n, unsigned flags)
+{
+    (void)p, (void)n, (void)flags;
+    if (seen.no_lock) return 801;
+    seen.live++;
+    return CUDA_OK;
+}
+static int d_unlock(void *p)
+{
+    (void)p;
     seen.live--;
     return CUDA_OK;
 }
@@ -193,6 +208,7 @@ static ht_dev *open_recorded(const char *opts)
     api.graph_make = d_graph_make, api.graph_run = d_graph_run, api.launch = d_launch;
     api.event_query = d_query, api.set32 = d_set32;
     api.event_new = d_event;
+    api.host_lock = d_lock, api.host_unlock = d_unlock;
     api.retain = (int (*)(cuda_ctx *, int))(void (*)(void))d_handle;
     memset(&seen, 0, sizeof seen);
     T_OK(cuda__open_api(&dev, &api, images, opts, &e), e);
@@ -537,6 +553,42 @@ T_CASE(cuda, errors_stick_and_name_the_stage)
     T_ERR(run(p, &token, &e), HT_EDEVICE, e, "failed before");
     T_ERR(plan(w, dev, 1, 0, &q, &e), HT_EDEVICE, e, "failed before");
     ht_backend_cuda.plan_free(p);
+    free_world(w, dev);
+}
+
+/* A pool's host memory is locked for moves and given back; a system that locks none is told apart
+ * from a device that failed, and pages move from ordinary memory just so. */
+T_CASE(cuda, host_memory_is_locked_or_not)
+{
+    static const uint32_t page[3] = {1, 2, 5};
+    ht_err e = {0};
+    ht_dev *dev = open_recorded("");
+    world *w = new_world(dev);
+    uint8_t *host = calloc(1, (size_t)2 * L * PLANE), *plane[L][2], *const was = host + PLANE;
+    ht_kv kv = w->kv;
+    for (size_t i = 0; i < L; i++)
+        for (size_t v = 0; v < 2; v++) plane[i][v] = host + (2 * i + v) * PLANE;
+    kv.plane = plane;
+    T_OK(ht_backend_cuda.kv_pin(dev, host, (size_t)2 * L * PLANE, &e), e);
+    const int locked = seen.live;
+    ht_backend_cuda.kv_unpin(dev, host);
+    T_EQ_INT(seen.live, locked - 1);
+    seen.no_lock = true;
+    T_ERR(ht_backend_cuda.kv_pin(dev, host, (size_t)2 * L * PLANE, &e), HT_EUNSUPPORTED, e,
+          "does not lock 1 MiB of host memory (CUDA error 801, planted)");
+    for (size_t i = 0; i < PLANE; i++) was[i] = (uint8_t)(i * 7 + i / 1000);
+    uint8_t *want = malloc(PLANE);
+    memcpy(want, was, PLANE);
+    T_OK(ht_backend_cuda.kv_move(dev, &w->kv, &kv, 0, L, page, 3, &e), e);
+    memset(was, 0, PLANE);
+    T_OK(ht_backend_cuda.kv_move(dev, &kv, &w->kv, 0, L, page, 3, &e), e);
+    const size_t n = (size_t)w->page_bytes[0][1];
+    for (uint32_t i = 0; i < 6; i++) {
+        const bool moved = i == 1 || i == 2 || i == 5;
+        T_CHECK((memcmp(was + i * n, want + i * n, n) == 0) == moved, "page %u", i);
+    }
+    free(want);
+    free(host);
     free_world(w, dev);
 }
 
