@@ -14,7 +14,7 @@ from server import Server, chat, content
 
 TEXT = ['run', TALE, '-p', 'Once upon a time', '-n', '12', '--temp', '0', '-c', '128', '--json']
 DIGITS = {'bits': 'cuda-f32/128x512',
-          'under': ['rows', 'batch', 'promptSplit', 'bucket', 'grid', 'level']}
+          'under': ['rows', 'batch', 'promptSplit', 'bucket', 'grid', 'level', 'ranks']}
 
 
 def absence():

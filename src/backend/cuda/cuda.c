@@ -39,18 +39,6 @@ int cuda__sync(ht_dev *dev, ht_err *e)
 
 /* ---- open ------------------------------------------------------------------------------------ */
 
-/* Number behind "key=" in "threads=2,gpu=1"; keys of other engines are passed over. */
-static int option(const char *opts, const char *key, int otherwise)
-{
-    size_t n = strlen(key);
-    for (const char *p = opts ? opts : ""; *p;) {
-        if (!strncmp(p, key, n) && p[n] == '=') return (int)strtol(p + n + 1, NULL, 10);
-        p += strcspn(p, ",");
-        p += *p == ',';
-    }
-    return otherwise;
-}
-
 static int find_kernel(ht_dev *dev, int image, const char *name, cuda_fn *out, ht_err *e)
 {
     HT_TRY(cuda__check(dev, dev->api.function(out, dev->module[image], name), name, NULL, e));
@@ -201,11 +189,8 @@ int cuda__open_api(ht_dev **out, const cuda_api *api, const void *const image[CU
         return HT_FAIL(e, HT_ENOMEM, "cuda: out of memory");
     }
     dev->api = own;
-    dev->index = option(opts, "gpu", 0);
-    dev->sync = option(opts, "sync", 0) != 0;
-    dev->overlap = option(opts, "overlap", 1) != 0;
-    dev->level1 = option(opts, "level", 2) == 1;
-    int rc = open_device(dev, image, e);
+    int rc = cuda__options(dev, opts, e);
+    if (!rc) rc = open_device(dev, image, e);
     if (rc) {
         close_dev(dev);
         return rc;
@@ -276,9 +261,11 @@ static int describe(const ht_dev *dev, char *json, size_t cap)
     name[k] = 0;
     put(&t,
         "{\"device\":\"%s\",\"computeCapability\":\"%d.%d\",\"multiprocessors\":%d,"
-        "\"driverCuda\":%d,\"kernels\":\"%s\",\"dependentLaunch\":%s,\"readBytesPerS\":%llu",
+        "\"driverCuda\":%d,\"kernels\":\"%s\",\"dependentLaunch\":%s,\"readBytesPerS\":%llu,"
+        "\"ranks\":%u,\"ranksMax\":%d",
         name, dev->major, dev->minor, dev->sms, driver, dev->dependent ? "sm_90a" : "ptx",
-        dev->dependent ? "true" : "false", (unsigned long long)dev->read_rate);
+        dev->dependent ? "true" : "false", (unsigned long long)dev->read_rate, dev->size,
+        CUDA_RANKS);
     put_stages(dev, &t);
     put(&t, "}");
     return t.cut ? HT_EARG : 0;
@@ -294,10 +281,14 @@ static int plan_describe(const ht_plan *p, char *json, size_t cap)
     put(&t,
         "{\"level\":%d,\"captured\":%s,\"kernels\":%zu,\"tokensPerLaunch\":%u,\"bitClass\":\"%s\","
         "\"bitsEqualUnder\":"
-        "[%s\"batch\",\"promptSplit\",\"bucket\",\"grid\"%s]}",
-        p->mega ? 2 : 1, p->n_pieces ? "true" : "false", p->n_ops,
+        "[%s\"batch\",\"promptSplit\",\"bucket\",\"grid\"%s],\"ranks\":%u",
+        p->mega ? 2 : 1, p->n_pieces ? "true" : "false", p->n_ops - p->n_copies,
         p->b.steps ? (unsigned)p->b.steps : 1U, tensor ? CUDA_TC_BIT_CLASS : CUDA_BIT_CLASS,
-        tensor ? "" : "\"rows\",", tensor ? "" : ",\"level\"");
+        tensor ? "" : "\"rows\",", tensor ? "" : ",\"level\",\"ranks\"", p->dev->size);
+    if (p->dev->size > 1)
+        put(&t, ",\"copies\":%u,\"exchangedBytesPerRow\":%llu", p->n_copies,
+            (unsigned long long)(p->exchanged / p->b.rows));
+    put(&t, "}");
     return t.cut ? HT_EARG : 0;
 }
 

@@ -2,7 +2,12 @@
  * list of kernels with their arguments, captured once as a graph; a run fills in the batch and
  * launches the graph. All numbers are f32 between kernels (act f32); the order of additions is in
  * mul.cuh and step.cu and depends on a row alone, so any batch and any split of a prompt gives the
- * same bits. */
+ * same bits.
+ *
+ * A device may be a group of equal ranks, which here share one card: each has rows of the matrices,
+ * some of the heads and their part of the cache, and all of every vector between stages. What a
+ * rank writes of such a vector is copied to the others behind the stage (group.c). Kernels know
+ * nothing of it: a rank is their arguments. */
 #ifndef HT_BACKEND_CUDA_CUDA_H
 #define HT_BACKEND_CUDA_CUDA_H
 #include "backend/cuda/driver.h"
@@ -21,6 +26,12 @@
  * of a row leaves the row as it is. */
 #define CUDA_TC_BIT_CLASS "cuda-f16/4x64.2"
 
+enum { CUDA_RANKS = 8 };                 /* of a group at most                                    */
+/* How rows of a matrix are dealt out: each rank has all, the same number (heads), or a multiple of
+ * 16, the tile of r16/1, and the last one what is left. */
+enum cuda_deal { CUDA_ALL, CUDA_EVEN, CUDA_TILES };
+typedef struct { uint32_t first, rows; } cuda_share;
+
 typedef struct {                         /* a matrix on the device; m.w 0: none                   */
     cuda_mat m;
     uint64_t bytes;
@@ -30,11 +41,14 @@ typedef struct {                         /* a matrix on the device; m.w 0: none 
     bool shared;                         /* memory belongs to another entry                       */
 } cuda_weight;
 typedef struct { const float *host; cuda_ptr dev; } cuda_vector;
-typedef struct { uint8_t *p; size_t n; } cuda_range;    /* memory given to a KV pool              */
+/* Memory given to a KV pool, cut into a part of n / size bytes a rank. Byte o of the pool's planes
+ * stands for byte o / size of each part, since a page's heads lie one after another. */
+typedef struct { uint8_t *p; size_t n; } cuda_range;
 
 struct ht_dev {
     cuda_api api;
     int index, sms, shared_max, major, minor;
+    uint32_t size;                       /* option ranks=N; 1: no group                           */
     char name[64];
     cuda_ctx ctx;
     cuda_stream stream, side;            /* side: to stop a run while `stream` is busy            */
@@ -62,7 +76,9 @@ struct ht_dev {
     uint32_t blocks;                     /* over which matrices are dealt out                     */
     cuda_ptr stage; uint64_t stage_bytes;    /* rows on their way, during load()                  */
     ht_arena *arena;                     /* of load()                                             */
-    cuda_weight *weight; uint32_t n_weights;
+    cuda_weight *weight; uint32_t n_weights;    /* [size][n_weights]                              */
+    cuda_weight embed[2];                /* of a group, on rank 0 alone: rows to look up, and its
+                                            alternate                                             */
     cuda_vector *vector; size_t n_vectors;
     cuda_ptr vectors;                    /* their memory                                          */
     uint64_t copied;
@@ -70,6 +86,7 @@ struct ht_dev {
 };
 
 typedef union {
+    cuda_copy2d copy;
     cuda_start start;
     cuda_mul mul;
     cuda_finish finish;
@@ -81,7 +98,7 @@ typedef union {
     cuda_tc_attn tc_attn;
 } cuda_args;
 typedef struct {
-    cuda_fn fn;
+    cuda_fn fn;                          /* NULL: a copy between ranks                            */
     uint32_t grid[3], threads, shared;
     ht_stage stage;
     cuda_args args;
@@ -89,6 +106,14 @@ typedef struct {
 
 /* A captured graph; with a layer (not -1) an event behind it: K and V are complete there. */
 typedef struct { cuda_graph graph; cuda_exec exec; cuda_event done; int layer; } cuda_piece;
+
+/* What a rank has of a plan, on the device; q, qkv, l: of its own heads and rows. */
+typedef struct {
+    cuda_feed feed;
+    cuda_ptr x, q, a, h, l, x2, q2, qkv, raw, part, best_value, best_id, arrived, rope_table;
+    cuda_ptr own_a;                      /* [rows, own heads] until it is exchanged; 0: no group  */
+    cuda_ptr x_now, q_now;               /* after PICK the second ones                            */
+} cuda_rank;
 
 struct ht_plan {
     ht_dev *dev;
@@ -100,11 +125,12 @@ struct ht_plan {
     cuda_op *op; size_t n_ops, cap_ops;
     uint64_t exec_fold; uint32_t exec_cuts; /* ht_exec_add() over the cuts, for receipts          */
 
-    cuda_ptr memory;                     /* one allocation; the pointers below lie in it          */
+    cuda_ptr memory;                     /* one allocation; all ranks' pointers lie in it         */
     uint64_t bytes, used;
-    cuda_ptr x, q, a, h, l, x2, q2, qkv, raw, part, best_value, best_id, arrived, rope_table;
+    cuda_rank rank[CUDA_RANKS], *r;      /* r: whose kernels are encoded; else the first          */
     uint32_t n_arrived, part_rows;       /* part_rows: of part                                    */
-    cuda_feed feed;
+    uint32_t n_copies;                   /* ops that are copies between ranks                     */
+    uint64_t exchanged;                  /* bytes that they bring from one rank to another        */
     uint32_t *words;                     /* the batch for the device, host side                   */
     cuda_ptr words_dev;
     float *logits; /* [want,vocab] host; NULL: tokens are picked on the device */
@@ -120,7 +146,6 @@ struct ht_plan {
     /* act f16: inputs of products as tiles, parts of sums */
     cuda_ptr tc_x, tc_q, tc_a, tc_h, tc_part;
     int tc_normed;                       /* layer + 1 whose input tc_x has                        */
-    cuda_ptr x_now, q_now;               /* after PICK the second ones                            */
     cuda_piece *piece; uint32_t n_pieces; /* one; with HT_KV_DONE one a layer                     */
     uint32_t told;                       /* layers that kv_done was called for in this run        */
     cuda_event begin, done;
@@ -142,6 +167,26 @@ int cuda__check(ht_dev *, int result, const char *what, const ht_stage *, ht_err
 /* Make the device's context current; refuses a dead device. */
 int cuda__enter(ht_dev *, ht_err *);
 int cuda__sync(ht_dev *, ht_err *);
+/* ---- opts.c ---- */
+/* The engine's settings, "threads=2,gpu=0,ranks=2"; HT_EARG names a key or value that is none. */
+int cuda__options(ht_dev *, const char *opts, ht_err *);
+/* ---- group.c ---- */
+cuda_share cuda__share(uint32_t size, uint32_t rank, uint32_t rows, enum cuda_deal);
+/* Can the model be dealt out over the device's ranks? HT_EUNSUPPORTED says what not. */
+int cuda__group_model(const ht_dev *, const ht_model *, ht_err *);
+/* The same for a plan of these stages. */
+int cuda__group_plan(const ht_dev *, const ht_stage *, const ht_cut *, size_t n_cuts,
+                     const ht_bucket *, ht_err *);
+/* Behind all ranks' kernels of a cut that ends with this stage: copies of what each has written. */
+int cuda__group_exchange(ht_plan *, const ht_stage *, ht_err *);
+/* Do a rank's heads go to rows of their own (own_a) before they are exchanged? A lone row needs no
+ * such place. */
+bool cuda__heads_apart(const ht_plan *);
+/* Rows on the device or the host, and the copy of them: rows that lie one behind another on both
+ * sides as one run of bytes. The driver's result; one side at least is on the device. */
+cuda_rows cuda__rows_on_device(cuda_ptr, size_t pitch);
+cuda_rows cuda__rows_on_host(const void *, size_t pitch);
+int cuda__copy_rows(const ht_dev *, const cuda_copy2d *, cuda_stream);
 /* ---- load.c ---- */
 int cuda__load(ht_dev *, const ht_model *, ht_err *);
 void cuda__unload(ht_dev *);
@@ -186,7 +231,8 @@ int cuda__mega_check(ht_plan *, ht_err *);
 const char *cuda__mega_stage(const ht_dev *, int i, double *ns);
 /* The clock under which the work of a kind of stage is counted; -1: none. */
 int cuda__mega_clock(int kind);
-/* ---- span.c: what mega.c shares ---- */
+/* ---- span.c: what mega.c and group.c share ---- */
+uint32_t cuda__rows_now(const ht_plan *); /* of registers: after PICK those that are wanted       */
 const ht_weight *cuda__rep(const ht_weight *, const ht_bucket *);
 bool cuda__takes(const ht_dev *, const ht_model *, const ht_stage *, size_t left,
                  const ht_bucket *);
@@ -212,6 +258,8 @@ int cuda__tokens(ht_plan *, const int32_t **, size_t *, ht_err *);
 int cuda__stats(const ht_plan *, ht_run_stats *);
 int cuda__cancel(ht_plan *);
 /* ---- kv.c ---- */
+/* What a place in a pool's planes is in the part of a rank; 0: it is not on the device. */
+cuda_ptr cuda__kv_at(const ht_dev *, uint32_t rank, const uint8_t *);
 int cuda__kv_alloc(ht_dev *, size_t, void **, ht_err *);
 void cuda__kv_free(ht_dev *, void *, size_t);
 int cuda__kv_attach(ht_dev *, ht_kv *, ht_err *);

@@ -15,6 +15,16 @@ typedef struct cuda_event_ *cuda_event;
 typedef struct cuda_graph_ *cuda_graph;
 typedef struct cuda_exec_ *cuda_exec;
 typedef struct { uint32_t id, pad; int32_t value; uint32_t rest[15]; } cuda_launch_attr;
+enum { CUDA_HOST = 1, CUDA_DEVICE = 2 }; /* kinds of memory                                      */
+typedef struct {                         /* rows of bytes, `pitch` apart                          */
+    size_t x, y;
+    int kind;
+    const void *host;
+    cuda_ptr dev;
+    void *array;
+    size_t pitch;
+} cuda_rows;
+typedef struct { cuda_rows from, to; size_t width, rows; } cuda_copy2d;
 typedef struct {
     uint32_t grid[3], block[3], shared;
     cuda_stream stream;
@@ -61,6 +71,7 @@ enum {
     X(to_device, "cuMemcpyHtoDAsync_v2", (cuda_ptr, const void *, size_t, cuda_stream))            \
     X(to_host, "cuMemcpyDtoHAsync_v2", (void *, cuda_ptr, size_t, cuda_stream))                    \
     X(within, "cuMemcpyDtoDAsync_v2", (cuda_ptr, cuda_ptr, size_t, cuda_stream))                   \
+    X(copy2d, "cuMemcpy2DAsync_v2", (const cuda_copy2d *, cuda_stream))                            \
     X(stream_new, "cuStreamCreate", (cuda_stream *, unsigned))                                     \
     X(stream_free, "cuStreamDestroy_v2", (cuda_stream))                                            \
     X(stream_sync, "cuStreamSynchronize", (cuda_stream))                                           \

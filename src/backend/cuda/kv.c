@@ -1,22 +1,22 @@
 /* kv.c - KV pages on the device. A pool's planes are one block from kv_alloc(), so pointers into it
- * are told from host memory by its range; only such a pool attaches. */
+ * are told from host memory by its range; only such a pool attaches. In a group the block is cut
+ * into a part a rank (cuda_range), and a page into as many pieces, one behind another. */
 #include "backend/cuda/cuda.h"
 
 #include <string.h>
 
-static bool on_device(const ht_dev *dev, const uint8_t *p)
+enum { PART_ALIGN = 256 }; /* bytes */
+
+cuda_ptr cuda__kv_at(const ht_dev *dev, uint32_t rank, const uint8_t *p)
 {
     for (size_t i = 0; i < sizeof dev->range / sizeof *dev->range; i++) {
         const cuda_range *r = &dev->range[i];
-        if (r->p && (uintptr_t)p >= (uintptr_t)r->p && (uintptr_t)p - (uintptr_t)r->p < r->n)
-            return true;
+        if (!r->p || (uintptr_t)p < (uintptr_t)r->p || (uintptr_t)p - (uintptr_t)r->p >= r->n)
+            continue;
+        const size_t o = (uintptr_t)p - (uintptr_t)r->p;
+        return (cuda_ptr)(uintptr_t)r->p + rank * (r->n / dev->size) + o / dev->size;
     }
-    return false;
-}
-
-static cuda_ptr ptr_of(const uint8_t *p)
-{
-    return (cuda_ptr)(uintptr_t)p;
+    return 0;
 }
 
 /* Device memory, zeroed: an unwritten key must be a number. */
@@ -30,13 +30,13 @@ int cuda__kv_alloc(ht_dev *dev, size_t bytes, void **mem, ht_err *e)
         if (!dev->range[i].p) free_one = &dev->range[i];
     if (!free_one)
         return HT_FAIL(e, HT_EFULL, "cuda: more KV pools on one device than it keeps track of");
-    size_t words = (bytes + 3) / 4;
+    const size_t unit = PART_ALIGN * (size_t)dev->size, n = (bytes + unit - 1) / unit * unit;
     /* A refusal is no failure of the device: there is just not so much memory. */
-    if (dev->api.alloc(&p, 4 * words) != CUDA_OK)
+    if (dev->api.alloc(&p, n) != CUDA_OK)
         return HT_FAIL(e, HT_ENOMEM,
                        "cuda: %zu MiB for the KV cache refused; use a smaller context",
                        bytes >> 20);
-    int rc = cuda__check(dev, dev->api.set32(p, 0, words, dev->stream), "clearing the KV cache",
+    int rc = cuda__check(dev, dev->api.set32(p, 0, n / 4, dev->stream), "clearing the KV cache",
                          NULL, e);
     if (!rc) rc = cuda__sync(dev, e);
     if (rc) {
@@ -44,7 +44,7 @@ int cuda__kv_alloc(ht_dev *dev, size_t bytes, void **mem, ht_err *e)
         return rc;
     }
     *mem = (void *)(uintptr_t)p;
-    *free_one = (cuda_range){*mem, 4 * words};
+    *free_one = (cuda_range){*mem, n};
     return 0;
 }
 
@@ -54,7 +54,7 @@ void cuda__kv_free(ht_dev *dev, void *mem, size_t bytes)
     for (size_t i = 0; mem && i < sizeof dev->range / sizeof *dev->range; i++) {
         if (dev->range[i].p != mem) continue;
         (void)dev->api.current(dev->ctx);
-        (void)dev->api.free_mem(ptr_of(mem));
+        (void)dev->api.free_mem((cuda_ptr)(uintptr_t)mem);
         dev->range[i] = (cuda_range){NULL, 0};
     }
 }
@@ -67,7 +67,7 @@ int cuda__kv_attach(ht_dev *dev, ht_kv *kv, ht_err *e)
                 return HT_FAIL(e, HT_EUNSUPPORTED,
                                "cuda reads K and V of one type, f32 or f16, not %s and %s",
                                ht_kvtype_name(kv->type[i][0]), ht_kvtype_name(kv->type[i][1]));
-            if (!on_device(dev, kv->plane[i][v]))
+            if (!cuda__kv_at(dev, 0, kv->plane[i][v]))
                 return HT_FAIL(e, HT_EUNSUPPORTED,
                                "cuda cannot address a KV cache in host memory; its pages must come "
                                "from cuda's kv_alloc");
@@ -83,17 +83,31 @@ static int check_page(const ht_kv *kv, int kv_class, uint32_t page, ht_err *e)
     return 0;
 }
 
-/* n bytes between any two places; queued on the stream unless both are on the host. */
-static int move(ht_dev *dev, cuda_stream stream, uint8_t *dst, const uint8_t *src, size_t n,
-                ht_err *e)
+/* A rank's pieces of n pages of `bytes` each that begin at p. */
+static cuda_rows pieces_at(const ht_dev *dev, uint32_t rank, const uint8_t *p, size_t bytes)
 {
-    bool to = on_device(dev, dst), from = on_device(dev, src);
-    int rc = CUDA_OK;
-    if (to && from) rc = dev->api.within(ptr_of(dst), ptr_of(src), n, stream);
-    else if (to) rc = dev->api.to_device(ptr_of(dst), src, n, stream);
-    else if (from) rc = dev->api.to_host(dst, ptr_of(src), n, stream);
-    else memcpy(dst, src, n);
-    return cuda__check(dev, rc, "copy of KV pages", NULL, e);
+    const size_t piece = bytes / dev->size;
+    const cuda_ptr at = cuda__kv_at(dev, rank, p);
+    return at ? cuda__rows_on_device(at, piece) : cuda__rows_on_host(p + rank * piece, bytes);
+}
+
+/* n pages of `bytes` each between any two places; queued on the stream unless both are on the
+ * host. */
+static int move(ht_dev *dev, cuda_stream stream, uint8_t *dst, const uint8_t *src, size_t n,
+                size_t bytes, ht_err *e)
+{
+    if (!cuda__kv_at(dev, 0, dst) && !cuda__kv_at(dev, 0, src)) {
+        memcpy(dst, src, n * bytes);
+        return 0;
+    }
+    for (uint32_t r = 0; r < dev->size; r++) {
+        const cuda_copy2d c = {.to = pieces_at(dev, r, dst, bytes),
+                               .from = pieces_at(dev, r, src, bytes),
+                               .width = bytes / dev->size,
+                               .rows = n};
+        HT_TRY(cuda__check(dev, cuda__copy_rows(dev, &c, stream), "copy of KV pages", NULL, e));
+    }
+    return 0;
 }
 
 int cuda__page_copy(ht_dev *dev, ht_kv *kv, int kv_class, uint32_t dst, uint32_t src, ht_err *e)
@@ -104,8 +118,8 @@ int cuda__page_copy(ht_dev *dev, ht_kv *kv, int kv_class, uint32_t dst, uint32_t
     for (uint32_t i = 0; i < kv->n_layers; i++)
         for (int v = 0; v < 2 && kv->layer_class[i] == kv_class; v++) {
             size_t n = (size_t)kv->page_bytes[i][v];
-            HT_TRY(
-                move(dev, dev->stream, kv->plane[i][v] + dst * n, kv->plane[i][v] + src * n, n, e));
+            HT_TRY(move(dev, dev->stream, kv->plane[i][v] + dst * n, kv->plane[i][v] + src * n, 1,
+                        n, e));
         }
     return cuda__sync(dev, e);
 }
@@ -121,7 +135,7 @@ int cuda__page_io(ht_dev *dev, ht_kv *kv, int kv_class, uint32_t page, void *hos
         for (int v = 0; v < 2 && kv->layer_class[i] == kv_class; v++) {
             size_t n = (size_t)kv->page_bytes[i][v];
             uint8_t *at = kv->plane[i][v] + page * n;
-            HT_TRY(move(dev, dev->stream, write ? at : h, write ? h : at, n, e));
+            HT_TRY(move(dev, dev->stream, write ? at : h, write ? h : at, 1, n, e));
             h += n;
         }
     return cuda__sync(dev, e);
@@ -154,7 +168,7 @@ int cuda__kv_move(ht_dev *dev, ht_kv *dst, ht_kv *src, int layer0, int n_layers,
             for (int v = 0; v < 2; v++) {
                 size_t b = (size_t)src->page_bytes[i][v];
                 HT_TRY(move(dev, dev->side, dst->plane[i][v] + pages[k] * b,
-                            src->plane[i][v] + pages[k] * b, run * b, e));
+                            src->plane[i][v] + pages[k] * b, run, b, e));
             }
         }
     }

@@ -203,8 +203,10 @@ uint64_t cuda__mat_bytes(const cuda_mat *m)
  * idle multiprocessors cost less than a ragged last row of units. */
 static uint32_t choose_blocks(const ht_dev *dev, const ht_spec *s)
 {
-    const uint32_t hd = s->head_dim,
-                   rows[4] = {(s->n_heads + 2 * s->n_kv_heads) * hd, s->dim, 2 * s->ffn, s->dim};
+    const uint32_t hd = s->head_dim, dim = cuda__share(dev->size, 0, s->dim, CUDA_TILES).rows,
+                   ffn = cuda__share(dev->size, 0, s->ffn, CUDA_TILES).rows,
+                   qkv = (s->n_heads + 2 * s->n_kv_heads) / dev->size * hd,
+                   rows[4] = {qkv, dim, 2 * ffn, dim};
     const uint32_t cols[4] = {s->dim, s->n_heads * hd, s->dim, s->ffn};
     uint32_t found = (uint32_t)dev->sms;
     uint64_t least = UINT64_MAX;
@@ -215,17 +217,16 @@ static uint32_t choose_blocks(const ht_dev *dev, const ht_spec *s)
         if (work <= least) found = n, least = work;
     }
     /* A model too small for so many still gets the persistent kernel on half of them. */
-    for (uint32_t n = found; 2 * n >= (uint32_t)dev->sms && n > 0; n--)
+    for (uint32_t n = found; dev->size == 1 && 2 * n >= (uint32_t)dev->sms && n > 0; n--)
         if (cuda__mega_deals(n, s)) return n;
     return found;
 }
 
-/* Matrices of one type and width into one, whose entry is that of the first: one after another, or
- * two in turns, row by row. */
-static int put_group(ht_dev *dev, const ht_weight *const *w, uint32_t n, bool turns, ht_err *e)
+/* Matrices of one type and width into one: one after another, or two in turns, row by row. */
+static int put_group(ht_dev *dev, const ht_weight *const *w, uint32_t n, bool turns, cuda_weight *c,
+                     ht_err *e)
 {
     int type = cuda__type_of(w[0]);
-    cuda_weight *c = &dev->weight[w[0]->id];
     cuda_pack a = {.stride = cuda__stride(type, w[0]->cols), .cols = w[0]->cols, .turns = turns};
     uint32_t rows = 0;
     for (uint32_t i = 0; i < n; i++) rows += w[i]->rows;
@@ -262,23 +263,55 @@ static bool usable(const ht_weight *w)
     return w && w->data && w->n_mats == 1 && cuda__type_of(w) >= 0;
 }
 
+/* Which rank's rows a set of matrices is cut down to, and how what is left becomes one. */
+typedef struct {
+    uint32_t rank;
+    enum cuda_deal deal;
+    bool turns;
+} way;
+
+static cuda_weight *entry(const ht_dev *dev, uint32_t rank, const ht_weight *w)
+{
+    return &dev->weight[rank * dev->n_weights + w->id];
+}
+
+/* The rank's rows; those of a tiled layout begin with a tile. */
+static ht_weight slice(const ht_dev *dev, const ht_weight *w, const way *k)
+{
+    const cuda_share s = cuda__share(dev->size, k->rank, w->rows, k->deal);
+    const bool rows = w->layout == HT_LAYOUT_ROWS;
+    const uint64_t unit = rows ? w->row_bytes : ht_r16_tile_bytes(ht_r16_type(w->type), w->cols);
+    ht_weight own = *w;
+    own.data = (const uint8_t *)w->data + (rows ? s.first : s.first / TILE) * unit;
+    own.rows = s.rows;
+    return own;
+}
+
 /* Up to three weights that one product may take together, and their alternates; else each by
  * itself, in the order of their rows. What has no form here is left out: covers() refuses it. */
-static int put_set(ht_dev *dev, const ht_weight *const *w0, uint32_t n, bool turns, ht_err *e)
+static int put_set(ht_dev *dev, const ht_weight *const *w0, uint32_t n, const way *k, ht_err *e)
 {
     const ht_weight *w[3] = {w0[0], n > 1 ? w0[1] : NULL, n > 2 ? w0[2] : NULL};
     while (w[0]) {
-        bool one = usable(w[0]);
+        ht_weight own[3];
+        const ht_weight *part[3] = {NULL, NULL, NULL};
+        for (uint32_t i = 0; i < n; i++) {
+            if (!usable(w[i])) continue;
+            own[i] = slice(dev, w[i], k);
+            part[i] = &own[i];
+        }
+        bool one = part[0];
         uint32_t row0 = 0;
         for (uint32_t i = 1; i < n && one; i++)
-            one = usable(w[i]) && cuda__type_of(w[i]) == cuda__type_of(w[0]) &&
-                  w[i]->cols == w[0]->cols && (!turns || w[i]->rows == w[0]->rows);
-        if (one) HT_TRY(put_group(dev, w, n, turns, e));
-        for (uint32_t i = 0; i < n && !one && !turns; i++) {
-            if (!usable(w[i])) continue;
-            HT_TRY(put_group(dev, &w[i], 1, false, e));
-            dev->weight[w[i]->id].m.row0 = row0;
-            row0 += w[i]->rows;
+            one = part[i] && cuda__type_of(part[i]) == cuda__type_of(part[0]) &&
+                  part[i]->cols == part[0]->cols && (!k->turns || part[i]->rows == part[0]->rows);
+        if (one) HT_TRY(put_group(dev, part, n, k->turns, entry(dev, k->rank, part[0]), e));
+        for (uint32_t i = 0; i < n && !one && !k->turns; i++) {
+            if (!part[i]) continue;
+            cuda_weight *c = entry(dev, k->rank, part[i]);
+            HT_TRY(put_group(dev, &part[i], 1, false, c, e));
+            c->m.row0 = row0;
+            row0 += part[i]->rows;
         }
         for (uint32_t i = 0; i < n; i++) w[i] = w[i] ? w[i]->alt : NULL;
     }
@@ -288,8 +321,9 @@ static int put_set(ht_dev *dev, const ht_weight *const *w0, uint32_t n, bool tur
 /* A head that is the embedding shares its copy. */
 static int put_head(ht_dev *dev, const ht_model *m, ht_err *e)
 {
+    const way all = {0, CUDA_ALL, false};
     const ht_weight *twin = &m->embed, *w = &m->head;
-    HT_TRY(put_set(dev, &twin, 1, false, e));
+    HT_TRY(put_set(dev, &twin, 1, &all, e));
     for (; w; w = w->alt, twin = twin ? twin->alt : NULL) {
         ht_weight alone = *w;
         const ht_weight *one = &alone;
@@ -297,9 +331,30 @@ static int put_head(ht_dev *dev, const ht_model *m, ht_err *e)
         if (twin && twin->data == w->data && twin->id != w->id && dev->weight[twin->id].m.w) {
             dev->weight[w->id] = dev->weight[twin->id];
             dev->weight[w->id].shared = true;
-        } else if (!dev->weight[w->id].m.w) HT_TRY(put_set(dev, &one, 1, false, e));
+        } else if (!dev->weight[w->id].m.w) HT_TRY(put_set(dev, &one, 1, &all, e));
     }
     return 0;
+}
+
+/* A group looks rows up on one rank and has the head's rows on all: no copy serves both. */
+static int put_group_ends(ht_dev *dev, const ht_model *m, ht_err *e)
+{
+    const ht_weight *w = &m->embed, *head = &m->head;
+    for (size_t i = 0; w && i < sizeof dev->embed / sizeof *dev->embed; i++, w = w->alt)
+        if (usable(w)) HT_TRY(put_group(dev, &w, 1, false, &dev->embed[i], e));
+    for (uint32_t r = 0; r < dev->size; r++)
+        HT_TRY(put_set(dev, &head, 1, &(way){r, CUDA_TILES, false}, e));
+    return 0;
+}
+
+static int put_layer(ht_dev *dev, const ht_layer *l, uint32_t rank, ht_err *e)
+{
+    const ht_weight *qkv[] = {&l->q, &l->k, &l->v}, *up[] = {&l->gate, &l->up};
+    const ht_weight *one[] = {&l->o, &l->down};
+    HT_TRY(put_set(dev, qkv, 3, &(way){rank, CUDA_EVEN, false}, e));
+    for (size_t k = 0; k < 2; k++)
+        HT_TRY(put_set(dev, &one[k], 1, &(way){rank, CUDA_TILES, false}, e));
+    return put_set(dev, up, 2, &(way){rank, CUDA_TILES, true}, e);
 }
 
 /* All vectors of a model, in one memory; called twice, first to count. */
@@ -364,22 +419,17 @@ int cuda__load(ht_dev *dev, const ht_model *m, ht_err *e)
 {
     HT_TRY(cuda__enter(dev, e));
     cuda__unload(dev);
+    HT_TRY(cuda__group_model(dev, m, e));
     HT_TRY(ht_arena_new(&dev->arena, 0, e));
-    dev->weight = ht_arena_array(dev->arena, m->n_weights, sizeof *dev->weight);
+    dev->weight = ht_arena_array(dev->arena, (size_t)dev->size * m->n_weights, sizeof *dev->weight);
     if (!dev->weight) return HT_FAIL(e, HT_ENOMEM, "cuda: no memory for %u weights", m->n_weights);
     dev->n_weights = m->n_weights;
     dev->model = m;
     dev->blocks = choose_blocks(dev, &m->spec);
     int rc = load_vectors(dev, e);
-    if (!rc) rc = put_head(dev, m, e);
-    for (uint32_t i = 0; i < m->spec.n_layers && !rc; i++) {
-        const ht_layer *l = &m->layer[i];
-        const ht_weight *qkv[] = {&l->q, &l->k, &l->v}, *up[] = {&l->gate, &l->up};
-        const ht_weight *one[] = {&l->o, &l->down};
-        rc = put_set(dev, qkv, 3, false, e);
-        for (size_t k = 0; k < 2 && !rc; k++) rc = put_set(dev, &one[k], 1, false, e);
-        if (!rc) rc = put_set(dev, up, 2, true, e);
-    }
+    if (!rc) rc = dev->size > 1 ? put_group_ends(dev, m, e) : put_head(dev, m, e);
+    for (uint32_t i = 0; i < m->spec.n_layers * dev->size && !rc; i++)
+        rc = put_layer(dev, &m->layer[i / dev->size], i % dev->size, e);
     if (dev->stage) (void)dev->api.free_mem(dev->stage);
     dev->stage = dev->stage_bytes = 0;
     if (rc) cuda__unload(dev);
@@ -388,7 +438,10 @@ int cuda__load(ht_dev *dev, const ht_model *m, ht_err *e)
 
 void cuda__unload(ht_dev *dev)
 {
-    for (uint32_t i = 0; dev->weight && i < dev->n_weights; i++) {
+    for (size_t i = 0; i < sizeof dev->embed / sizeof *dev->embed; i++)
+        if (dev->embed[i].m.w) (void)dev->api.free_mem(dev->embed[i].m.w);
+    memset(dev->embed, 0, sizeof dev->embed);
+    for (uint32_t i = 0; dev->weight && i < dev->size * dev->n_weights; i++) {
         if (dev->weight[i].m.w && !dev->weight[i].shared)
             (void)dev->api.free_mem(dev->weight[i].m.w);
         if (dev->weight[i].tiles) (void)dev->api.free_mem(dev->weight[i].tiles);

@@ -234,7 +234,7 @@ static int encode(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
             (cuda_mega_layer){cuda__vector(dev, l->attn_norm), cuda__vector(dev, l->ffn_norm),
                               cuda__heads(p, &at[i])};
     }
-    cuda_mega a = {.f = p->feed,
+    cuda_mega a = {.f = p->r->feed,
                    .host = p->words_dev,
                    .embed = dev->weight[cuda__rep(&p->m->embed, &p->b)->id].m,
                    .final_norm = cuda__vector(dev, p->m->final_norm),

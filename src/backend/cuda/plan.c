@@ -18,34 +18,44 @@ static cuda_ptr take(ht_plan *p, uint64_t count, uint64_t size)
 }
 
 /* Rows are 16 bits and widths bounded by the reader of specs: products fit 64 bits. */
-static void take_all(ht_plan *p, int sms)
+static void take_rank(ht_plan *p, cuda_rank *r)
 {
     const ht_spec *s = &p->m->spec;
     const ht_bucket *b = &p->b;
+    const uint32_t size = p->dev->size, sms = (uint32_t)p->dev->sms;
+    const uint32_t own_l = cuda__share(size, (uint32_t)(r - p->rank), s->vocab, CUDA_TILES).rows;
     uint64_t rows = b->rows, want = b->want ? b->want : 1, nq = (uint64_t)s->n_heads * s->head_dim;
-    uint64_t nkv = (uint64_t)s->n_kv_heads * s->head_dim,
-             heads = s->n_heads + 2 * (uint64_t)s->n_kv_heads;
-    p->used = 0;
-    p->x = take(p, rows * s->dim, 4);
-    p->q = take(p, rows * nq, 4);
-    p->a = take(p, rows * nq, 4);
-    p->h = take(p, rows * s->ffn, 4);
-    p->l = take(p, want * s->vocab, 4);
-    p->x2 = take(p, want * s->dim, 4);
-    p->q2 = take(p, want * nq, 4);
-    p->qkv = take(p, rows * (nq + 2 * nkv), 4);
-    p->raw = take(p, rows * s->dim, 4);
-    p->rope_table = take(p, rows * (s->rope[0].dims + s->rope[1].dims + 4), 4);
+    uint64_t own = nq / size, nkv = (uint64_t)s->n_kv_heads * s->head_dim / size,
+             heads = (s->n_heads + 2 * (uint64_t)s->n_kv_heads) / size;
+    r->x = take(p, rows * s->dim, 4);
+    r->q = take(p, rows * own, 4);
+    r->a = take(p, rows * nq, 4);
+    r->own_a = size > 1 ? take(p, rows * own, 4) : 0;
+    r->h = take(p, rows * s->ffn, 4);
+    r->l = take(p, want * own_l, 4);
+    r->x2 = take(p, want * s->dim, 4);
+    r->q2 = take(p, want * own, 4);
+    r->qkv = take(p, rows * (own + 2 * nkv), 4);
+    r->raw = take(p, rows * s->dim, 4);
+    r->rope_table = take(p, rows * (s->rope[0].dims + s->rope[1].dims + 4), 4);
     /* What few rows attend from: a small batch, or the rows wanted of a large one. */
     const uint64_t few = rows <= PARTS_UP_TO ? rows : want <= PARTS_UP_TO ? want : 0;
-    p->part = take(p, few * s->n_heads * CUDA_CLASSES * (s->head_dim + 2), 4);
+    r->part = take(p, few * (s->n_heads / size) * CUDA_CLASSES * (s->head_dim + 2), 4);
     p->part_rows = (uint32_t)few;
-    p->best_value = take(p, want * (uint64_t)sms, 4);
-    p->best_id = take(p, want * (uint64_t)sms, 4);
+    r->best_value = take(p, want * sms, 4);
+    r->best_id = take(p, want * sms, 4);
     p->n_arrived = (uint32_t)(rows * heads + 1);
-    p->arrived = take(p, p->n_arrived, 4);
-    p->feed.word = take(p, p->feed.n_words, 4);
-    p->feed.stop = take(p, 1, 4);
+    r->arrived = take(p, p->n_arrived, 4);
+    r->feed.word = take(p, r->feed.n_words, 4);
+    r->feed.stop = take(p, 1, 4);
+    r->x_now = r->x, r->q_now = r->q;
+}
+
+static void take_all(ht_plan *p)
+{
+    const ht_bucket *b = &p->b;
+    p->used = 0;
+    for (uint32_t i = 0; i < p->dev->size; i++) take_rank(p, &p->rank[i]);
     if (cuda__tc_batch(b)) {
         const cuda_tc_needs n = cuda__tc_needs(p->dev, b);
         p->tc_x = take(p, n.x, 1);
@@ -54,14 +64,13 @@ static void take_all(ht_plan *p, int sms)
         p->tc_h = take(p, n.h, 1);
         p->tc_part = take(p, n.part, 1);
     }
-    p->x_now = p->x, p->q_now = p->q;
 }
 
-/* Offsets of the batch's words. */
+/* Offsets of the batch's words, the same for all ranks. */
 static int lay_out_feed(ht_plan *p, ht_err *e)
 {
     const ht_bucket *b = &p->b;
-    cuda_feed *f = &p->feed;
+    cuda_feed *f = &p->rank[0].feed;
     uint64_t table = (b->ctx + HT_PAGE - 1) / HT_PAGE,
              n = CUDA_WORDS_HEAD + 3 * (uint64_t)b->rows + b->want + b->seqs + 2 * table * b->seqs;
     if (n > UINT32_MAX / 8)
@@ -77,6 +86,7 @@ static int lay_out_feed(ht_plan *p, ht_err *e)
     f->page[1] = f->page[0] + (uint32_t)table * b->seqs;
     f->n_table = (uint32_t)table;
     f->n_words = (uint32_t)n;
+    for (uint32_t i = 1; i < p->dev->size; i++) p->rank[i].feed = *f;
     return 0;
 }
 
@@ -95,7 +105,7 @@ static int take_memory(ht_plan *p, ht_err *e)
 {
     ht_dev *dev = p->dev;
     HT_TRY(lay_out_feed(p, e));
-    take_all(p, dev->sms);
+    take_all(p);
     p->bytes = p->used;
     if (dev->api.alloc(&p->memory, p->bytes) != CUDA_OK) {
         p->memory = 0;
@@ -103,10 +113,11 @@ static int take_memory(ht_plan *p, ht_err *e)
                        "cuda: plan of %u rows, context %u: %llu MiB on the device refused",
                        (unsigned)p->b.rows, p->b.ctx, (unsigned long long)(p->bytes >> 20));
     }
-    take_all(p, dev->sms);
+    take_all(p);
     HT_TRY(cuda__check(dev, dev->api.set32(p->memory, 0, p->bytes / 4, dev->stream),
                        "clearing a plan", NULL, e));
-    HT_TRY(cuda__host_memory(p, (void **)&p->words, &p->words_dev, (size_t)p->feed.n_words * 4, e));
+    HT_TRY(
+        cuda__host_memory(p, (void **)&p->words, &p->words_dev, (size_t)p->r->feed.n_words * 4, e));
     size_t steps = p->b.steps ? p->b.steps : 1, want = p->b.want ? p->b.want : 1;
     return cuda__host_memory(p, (void **)&p->ids, &p->ids_dev, steps * want * sizeof *p->ids, e);
 }
@@ -131,43 +142,50 @@ static int put_start(ht_plan *p, ht_err *e)
     const ht_spec *s = &p->m->spec;
     cuda_op *op = cuda__op(p, NULL, p->dev->start, CUDA_THREADS, p->b.rows, 1, 1, e);
     if (!op) return HT_EARG;
-    cuda_start a = {.f = p->feed,
-                    .host = p->words_dev,
-                    .dim = s->dim,
-                    .scale = s->embed_scale,
-                    .rope = {.table = p->rope_table}};
-    for (int i = 0; i < HT_ROPES; i++) {
-        if (!s->rope[i].inv_freq) continue;
-        a.rope.freq[i] = cuda__vector(p->dev, s->rope[i].inv_freq);
-        a.rope.freq_long[i] = cuda__vector(p->dev, s->rope[i].inv_freq_long);
-        a.rope.half[i] = s->rope[i].dims / 2;
-        a.rope.mscale[i] = s->rope[i].mscale;
-    }
-    a.rope.row = 2 * (a.rope.half[0] + a.rope.half[1]);
+    cuda_start a = {.f = p->r->feed, .host = p->words_dev, .dim = s->dim, .scale = s->embed_scale};
+    cuda__rope(p, &a.rope);
     op->args.start = a;
     op->stage = (ht_stage){HT_EMBED, 0, -1};
     return 0;
 }
 
+/* A cut's kernels, rank after rank, and the copies behind them. */
+static int encode_cut(ht_plan *p, const ht_cut *cut, const ht_stage *at, ht_err *e)
+{
+    int rc = 0;
+    for (uint32_t i = 0; i < p->dev->size && !rc; i++) {
+        p->r = &p->rank[i];
+        rc = cut->span->encode(p, at, cut->n, e);
+    }
+    p->r = p->rank;
+    return rc ? rc : cuda__group_exchange(p, &at[cut->n - 1], e);
+}
+
 static int encode_cuts(ht_plan *p, const ht_stage *tape, const ht_cut *cut, size_t n_cuts,
                        ht_err *e)
 {
+    const size_t size = p->dev->size;
     size_t stages = 0;
     for (size_t i = 0; i < n_cuts; i++) stages += cut[i].n;
-    p->cap_ops = 8 * stages + 1; /* QKV of three weight types, widened, a norm; the start */
+    /* QKV of three weight types, widened, a norm; the start; copies from each rank to each. */
+    p->cap_ops = size * (8 * stages + 1 + stages * size);
     p->op = ht_arena_array(p->arena, p->cap_ops, sizeof *p->op);
     p->stage = ht_arena_array(p->arena, stages, sizeof *p->stage);
     if (!p->op || !p->stage)
         return HT_FAIL(e, HT_ENOMEM, "cuda: plan of %zu cuts: out of memory", n_cuts);
     p->mega = n_cuts == 1 && cut[0].span == &cuda__span_mega;
-    if (!p->mega) HT_TRY(put_start(p, e));
+    for (size_t i = 0; i < size && !p->mega; i++) {
+        p->r = &p->rank[i];
+        HT_TRY(put_start(p, e));
+    }
+    p->r = p->rank;
     for (size_t i = 0; i < n_cuts; i++) {
         const ht_stage *at = &tape[cut[i].at];
         if ((at->kind == HT_QKV || at->kind == HT_ATTN) && !p->kv)
             return HT_FAIL(e, HT_EARG, "cuda: stage %s needs a KV pool", ht_kind_name(at->kind));
         /* Nobody wants a row: the step ends when all keys and values are cached. */
         if (p->b.want == 0 && (at->kind == HT_PICK || at->kind == HT_HEAD)) break;
-        HT_TRY(cut[i].span->encode(p, at, cut[i].n, e));
+        HT_TRY(encode_cut(p, &cut[i], at, e));
         p->exec_fold = ht_exec_add(p->exec_fold, ht_exec_id(&cut[i]));
         p->exec_cuts++;
         for (uint32_t k = 0; k < cut[i].n; k++) p->stage[p->n_stages++] = at[k];
@@ -180,25 +198,36 @@ static int encode_cuts(ht_plan *p, const ht_stage *tape, const ht_cut *cut, size
 
 /* ---- launching and capture ------------------------------------------------------------------- */
 
-/* Kernels [from, to) of a step. */
+/* A kernel may start before the one in front has ended, but not before a copy has. */
+static int launch_kernel(ht_plan *p, uint32_t step, size_t i, ht_err *e)
+{
+    ht_dev *dev = p->dev;
+    const cuda_op *op = &p->op[i];
+    cuda_args args = op->args;
+    void *params[] = {&args};
+    cuda_launch_attr attr = {.id = CUDA_LAUNCH_PROGRAMMATIC, .value = 1};
+    cuda_launch l = {.grid = {op->grid[0], op->grid[1], op->grid[2]},
+                     .block = {op->threads, 1, 1},
+                     .shared = op->shared,
+                     .stream = dev->stream,
+                     .attrs = &attr,
+                     .n_attrs = dev->dependent && (i == 0 || op[-1].fn)};
+    if (i == 0 && step > 0) args.start.host = 0;
+    if (op->stage.kind == HT_HEAD) args.mul.step = step;
+    return cuda__check(dev, dev->api.launch(&l, op->fn, params, NULL), "launching a kernel",
+                       &op->stage, e);
+}
+
+/* Kernels and copies [from, to) of a step. */
 static int launch_some(ht_plan *p, uint32_t step, size_t from, size_t to, ht_err *e)
 {
     ht_dev *dev = p->dev;
     for (size_t i = from; i < to; i++) {
         const cuda_op *op = &p->op[i];
-        cuda_args args = op->args;
-        void *params[] = {&args};
-        cuda_launch_attr attr = {.id = CUDA_LAUNCH_PROGRAMMATIC, .value = 1};
-        cuda_launch l = {.grid = {op->grid[0], op->grid[1], op->grid[2]},
-                         .block = {op->threads, 1, 1},
-                         .shared = op->shared,
-                         .stream = dev->stream,
-                         .attrs = &attr,
-                         .n_attrs = dev->dependent};
-        if (i == 0 && step > 0) args.start.host = 0;
-        if (op->stage.kind == HT_HEAD) args.mul.step = step;
-        HT_TRY(cuda__check(dev, dev->api.launch(&l, op->fn, params, NULL), "launching a kernel",
-                           &op->stage, e));
+        if (op->fn) HT_TRY(launch_kernel(p, step, i, e));
+        else
+            HT_TRY(cuda__check(dev, cuda__copy_rows(dev, &op->args.copy, dev->stream),
+                               "copying between ranks", &op->stage, e));
         if (dev->sync)
             HT_TRY(cuda__check(dev, dev->api.stream_sync(dev->stream), "running a kernel",
                                &op->stage, e));
@@ -287,9 +316,11 @@ int cuda__plan(ht_plan **out, ht_dev *dev, ht_kv *kv, const ht_stage *tape, cons
     *out = NULL;
     HT_TRY(cuda__enter(dev, e));
     HT_TRY(check_request(dev, kv, b, e));
+    HT_TRY(cuda__group_plan(dev, tape, cut, n_cuts, b, e));
     ht_plan *p = ht_mem_alloc(sizeof *p);
     if (!p) return HT_FAIL(e, HT_ENOMEM, "cuda: plan: out of memory");
     p->dev = dev;
+    p->r = p->rank;
     p->m = dev->model;
     p->kv = kv;
     p->b = *b;

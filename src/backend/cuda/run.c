@@ -21,8 +21,9 @@ static int check_pages(const ht_plan *p, const ht_batch *b, uint32_t i, uint32_t
 {
     for (uint32_t y = 0; p->kv && y < p->kv->n_layers; y++) {
         uint8_t c = p->kv->layer_class[y];
-        uint32_t page = b->page[c] ? b->page[c][(size_t)b->seq[i] * p->feed.n_table + pos / HT_PAGE]
-                                   : HT_NOPAGE;
+        uint32_t page = b->page[c]
+                            ? b->page[c][(size_t)b->seq[i] * p->r->feed.n_table + pos / HT_PAGE]
+                            : HT_NOPAGE;
         if (page >= p->kv->n_pages[c])
             return HT_FAIL(e, HT_EARG, "row %u: position %u has no page of class %d", i, pos, c);
     }
@@ -56,7 +57,7 @@ static bool greedy(const ht_sampling *s)
 static int check_table(const ht_plan *p, const ht_batch *b, ht_err *e)
 {
     for (int c = 0; p->kv && c < HT_KV_CLASSES; c++)
-        for (size_t i = 0; b->page[c] && i < (size_t)b->seqs * p->feed.n_table; i++)
+        for (size_t i = 0; b->page[c] && i < (size_t)b->seqs * p->r->feed.n_table; i++)
             if (b->page[c][i] != HT_NOPAGE && b->page[c][i] >= p->kv->n_pages[c])
                 return HT_FAIL(e, HT_EARG, "page table of class %d: page %u of %u", c,
                                b->page[c][i], p->kv->n_pages[c]);
@@ -93,7 +94,7 @@ static int check_batch(const ht_plan *p, const ht_batch *b, ht_err *e)
 
 static void fill_words(ht_plan *p, const ht_batch *b)
 {
-    const cuda_feed *f = &p->feed;
+    const cuda_feed *f = &p->r->feed;
     uint32_t *w = p->words;
     size_t table = (size_t)b->seqs * f->n_table;
     w[CUDA_N_ROWS] = b->rows;
@@ -144,30 +145,59 @@ static void count(ht_plan *p, const ht_batch *b)
 
 /* ---- registers that a caller holds ----------------------------------------------------------- */
 
-static cuda_ptr reg_ptr(const ht_plan *p, int reg, bool out)
+static cuda_ptr reg_ptr(const cuda_rank *r, int reg, bool out)
 {
     switch (reg) {
-    case HT_REG_X: return out ? p->x_now : p->x;
-    case HT_REG_Q: return out ? p->q_now : p->q;
-    case HT_REG_A: return p->a;
-    case HT_REG_H: return p->h;
+    case HT_REG_X: return out ? r->x_now : r->x;
+    case HT_REG_Q: return out ? r->q_now : r->q;
+    case HT_REG_A: return r->a;
+    case HT_REG_H: return r->h;
     default: return 0;
     }
 }
 
+/* A register of one rank: its own columns of Q, else all of them. */
+static int exchange_one(ht_plan *p, int reg, uint32_t rank, bool out, ht_err *e)
+{
+    const size_t row = (size_t)cuda__reg_bytes(p, reg) / p->b.rows;
+    const size_t own = reg == HT_REG_Q ? row / p->dev->size : row;
+    const bool chosen = out && p->picked && (reg == HT_REG_X || reg == HT_REG_Q);
+    const cuda_rows dev = cuda__rows_on_device(reg_ptr(&p->rank[rank], reg, out), own);
+    const cuda_rows host =
+        cuda__rows_on_host((char *)p->mirror[reg] + (own < row ? rank * own : 0), row);
+    const cuda_copy2d c = {.to = out ? host : dev,
+                           .from = out ? dev : host,
+                           .width = own,
+                           .rows = chosen ? p->b.want : p->b.rows};
+    return cuda__check(p->dev, cuda__copy_rows(p->dev, &c, p->dev->stream), "copy of a register",
+                       NULL, e);
+}
+
+/* All ranks have the same where each has all. */
 static int exchange(ht_plan *p, bool out, ht_err *e)
 {
-    const cuda_api *api = &p->dev->api;
     for (int r = 0; r < HT_REGS; r++) {
-        cuda_ptr at = p->mirror[r] ? reg_ptr(p, r, out) : 0;
-        size_t n = (size_t)cuda__reg_bytes(p, r);
-        if (!at) continue;
-        if (out && p->picked && (r == HT_REG_X || r == HT_REG_Q)) n = n / p->b.rows * p->b.want;
-        int rc = out ? api->to_host(p->mirror[r], at, n, p->dev->stream)
-                     : api->to_device(at, p->mirror[r], n, p->dev->stream);
-        HT_TRY(cuda__check(p->dev, rc, "copy of a register", NULL, e));
+        if (!p->mirror[r] || !reg_ptr(p->r, r, out)) continue;
+        const uint32_t n = out && r != HT_REG_Q ? 1 : p->dev->size;
+        for (uint32_t i = 0; i < n; i++) HT_TRY(exchange_one(p, r, i, out, e));
     }
     return cuda__sync(p->dev, e);
+}
+
+/* The wanted rows' logits to the host, each rank's part of the vocabulary to its columns. */
+static int fetch_logits(ht_plan *p, ht_err *e)
+{
+    const size_t vocab = p->m->spec.vocab;
+    for (uint32_t i = 0; i < p->dev->size; i++) {
+        const cuda_share s = cuda__share(p->dev->size, i, (uint32_t)vocab, CUDA_TILES);
+        const cuda_copy2d c = {.from = cuda__rows_on_device(p->rank[i].l, 4 * (size_t)s.rows),
+                               .to = cuda__rows_on_host(p->logits + s.first, 4 * vocab),
+                               .width = 4 * (size_t)s.rows,
+                               .rows = p->n_want};
+        HT_TRY(cuda__check(p->dev, cuda__copy_rows(p->dev, &c, p->dev->stream), "copy of logits",
+                           NULL, e));
+    }
+    return 0;
 }
 
 /* ---- layers of a run ------------------------------------------------------------------------- */
@@ -227,11 +257,7 @@ int cuda__run(ht_plan *p, const ht_batch *b, ht_err *e)
     else if (dev->sync || p->steps != most_steps(p)) /* the graph holds all steps */
         for (uint32_t i = 0; i < p->steps; i++) HT_TRY(cuda__launch(p, i, e));
     else HT_TRY(launch_pieces(p, e));
-    if (p->logits && b->n_want)
-        HT_TRY(cuda__check(
-            dev,
-            api->to_host(p->logits, p->l, (size_t)b->n_want * p->m->spec.vocab * 4, dev->stream),
-            "copy of logits", NULL, e));
+    if (p->logits && b->n_want) HT_TRY(fetch_logits(p, e));
     return cuda__check(dev, api->event_set(p->done, dev->stream), "marking the end of a step", NULL,
                        e);
 }
@@ -257,6 +283,15 @@ static bool ended(const ht_plan *p, uint32_t *seen)
     return false;
 }
 
+/* The word that kernels of every rank read. */
+static int set_stop(ht_plan *p, unsigned value, cuda_stream stream, ht_err *e)
+{
+    for (uint32_t i = 0; i < p->dev->size; i++)
+        HT_TRY(cuda__check(p->dev, p->dev->api.set32(p->rank[i].feed.stop, value, 1, stream),
+                           "stopping a step", NULL, e));
+    return 0;
+}
+
 /* Poll until the step has ended; a cancel, or that no further token is wanted, is handed to the
  * kernels through a word they read. */
 static int await(ht_plan *p, bool *cancelled, ht_err *e)
@@ -272,8 +307,7 @@ static int await(ht_plan *p, bool *cancelled, ht_err *e)
             tell_complete(p);
             continue;
         }
-        HT_TRY(cuda__check(dev, dev->api.set32(p->feed.stop, 1, 1, dev->side), "stopping a step",
-                           NULL, e));
+        HT_TRY(set_stop(p, 1, dev->side, e));
         told = true;
     }
     HT_TRY(
@@ -284,10 +318,10 @@ static int await(ht_plan *p, bool *cancelled, ht_err *e)
     if (!told) return 0;
     /* Kernels that stopped half way have left counters behind. */
     HT_TRY(cuda__check(dev, dev->api.stream_sync(dev->side), "stopping a step", NULL, e));
-    HT_TRY(cuda__check(dev, dev->api.set32(p->feed.stop, 0, 1, dev->stream), "stopping a step",
-                       NULL, e));
-    HT_TRY(cuda__check(dev, dev->api.set32(p->arrived, 0, p->n_arrived, dev->stream),
-                       "stopping a step", NULL, e));
+    HT_TRY(set_stop(p, 0, dev->stream, e));
+    for (uint32_t i = 0; i < dev->size; i++)
+        HT_TRY(cuda__check(dev, dev->api.set32(p->rank[i].arrived, 0, p->n_arrived, dev->stream),
+                           "stopping a step", NULL, e));
     return cuda__sync(dev, e);
 }
 

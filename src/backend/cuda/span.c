@@ -92,14 +92,26 @@ bool cuda__takes(const ht_dev *d, const ht_model *m, const ht_stage *at, size_t 
 
 /* ---- encoding: products ---------------------------------------------------------------------- */
 
-const cuda_weight *cuda__on_dev(const ht_plan *p, const ht_weight *w)
+/* The number of the rank whose kernels are encoded. */
+static uint32_t rank_of(const ht_plan *p)
 {
-    return &p->dev->weight[cuda__rep(w, &p->b)->id];
+    return (uint32_t)(p->r - p->rank);
 }
 
-static uint32_t rows_now(const ht_plan *p)
+const cuda_weight *cuda__on_dev(const ht_plan *p, const ht_weight *w)
+{
+    return &p->dev->weight[rank_of(p) * p->dev->n_weights + cuda__rep(w, &p->b)->id];
+}
+
+uint32_t cuda__rows_now(const ht_plan *p)
 {
     return p->picked ? p->b.want : p->b.rows;
+}
+
+/* y moved to the first of the rank's columns of a vector of n. */
+static cuda_ptr own_columns(const ht_plan *p, cuda_ptr y, uint32_t n, enum cuda_deal deal)
+{
+    return y + 4 * (uint64_t)cuda__share(p->dev->size, rank_of(p), n, deal).first;
 }
 
 /* The kernel of a product. */
@@ -133,7 +145,7 @@ static int put_mul(ht_plan *p, const ht_stage *st, const cuda_mul *a0, uint32_t 
 static cuda_mul product(const ht_plan *p, const ht_weight *w, uint32_t epi, cuda_ptr x, cuda_ptr y,
                         uint32_t y_row)
 {
-    cuda_mul a = {.f = p->feed,
+    cuda_mul a = {.f = p->r->feed,
                   .m = cuda__on_dev(p, w)->m,
                   .epi = epi,
                   .cols = cuda__on_dev(p, w)->cols,
@@ -141,7 +153,7 @@ static cuda_mul product(const ht_plan *p, const ht_weight *w, uint32_t epi, cuda
                   .y = y,
                   .y_row = y_row,
                   .eps = p->m->spec.rms_eps,
-                  .arrived = p->arrived};
+                  .arrived = p->r->arrived};
     if (p->picked) a.flags = CUDA_MUL_MAPPED | CUDA_MUL_WANT;
     return a;
 }
@@ -149,7 +161,7 @@ static cuda_mul product(const ht_plan *p, const ht_weight *w, uint32_t epi, cuda
 void cuda__rope(const ht_plan *p, cuda_rope *r)
 {
     const ht_spec *s = &p->m->spec;
-    *r = (cuda_rope){.table = p->rope_table};
+    *r = (cuda_rope){.table = p->r->rope_table};
     for (int i = 0; i < HT_ROPES; i++) {
         if (!s->rope[i].inv_freq) continue;
         r->freq[i] = cuda__vector(p->dev, s->rope[i].inv_freq);
@@ -164,14 +176,19 @@ cuda_heads cuda__heads(const ht_plan *p, const ht_stage *at)
 {
     const ht_spec *s = &p->m->spec;
     const ht_layer *l = &p->m->layer[at->layer];
+    const uint32_t size = p->dev->size, rank = rank_of(p);
     cuda_heads h = {.head_dim = s->head_dim,
-                    .n_heads = s->n_heads,
-                    .n_kv_heads = s->n_kv_heads,
+                    .n_heads = s->n_heads / size,
+                    .n_kv_heads = s->n_kv_heads / size,
                     .rope_i = s->layer[at->layer].rope,
                     .eps = s->rms_eps};
     if (at->flags & HT_BIAS) {
         const float *bias[3] = {l->q_bias, l->k_bias, l->v_bias};
-        for (int i = 0; i < 3; i++) h.bias[i] = cuda__vector(p->dev, bias[i]);
+        for (int i = 0; i < 3; i++) {
+            const uint32_t first = rank * (i ? h.n_kv_heads : h.n_heads) * h.head_dim;
+            h.bias[i] = cuda__vector(p->dev, bias[i]);
+            if (h.bias[i]) h.bias[i] += 4 * (uint64_t)first;
+        }
     }
     if (at->flags & HT_QKNORM) {
         h.norm[0] = cuda__vector(p->dev, l->q_norm);
@@ -180,8 +197,8 @@ cuda_heads cuda__heads(const ht_plan *p, const ht_stage *at)
     h.kv_class = p->kv->layer_class[at->layer];
     h.kv_half = p->kv->type[at->layer][0] == HT_KV_F16;
     for (int v = 0; v < 2; v++) {
-        h.plane[v] = (uint64_t)(uintptr_t)p->kv->plane[at->layer][v];
-        h.page_bytes[v] = p->kv->page_bytes[at->layer][v];
+        h.plane[v] = cuda__kv_at(p->dev, rank, p->kv->plane[at->layer][v]);
+        h.page_bytes[v] = p->kv->page_bytes[at->layer][v] / size;
     }
     if (ht_kv_rotates(p->kv->type[at->layer][0], s->head_dim))
         ht_kv_rotation(s->head_dim, &h.spin[1], &h.spin[0]);
@@ -196,10 +213,10 @@ static int put_qkv(ht_plan *p, const ht_stage *at, ht_err *e)
     const ht_weight *w[3] = {&l->q, &l->k, &l->v};
     for (int i = 0; i < 3; i++) {
         if (!cuda__on_dev(p, w[i])->members) continue;
-        cuda_mul a = product(p, w[i], CUDA_EPI_STORE, p->x_now, p->qkv,
-                             (s->n_heads + 2 * s->n_kv_heads) * s->head_dim);
+        cuda_mul a = product(p, w[i], CUDA_EPI_STORE, p->r->x_now, p->r->qkv,
+                             (s->n_heads + 2 * s->n_kv_heads) / p->dev->size * s->head_dim);
         a.gain = cuda__vector(p->dev, l->attn_norm);
-        HT_TRY(put_mul(p, at, &a, rows_now(p), e));
+        HT_TRY(put_mul(p, at, &a, cuda__rows_now(p), e));
     }
     return 0;
 }
@@ -210,12 +227,12 @@ static int encode_qkv(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
     (void)n;
     HT_TRY(put_qkv(p, at, e));
     cuda_op *op =
-        cuda__op(p, at, p->dev->finish[s->head_dim > 128], CUDA_WIDE, rows_now(p), 1, 1, e);
+        cuda__op(p, at, p->dev->finish[s->head_dim > 128], CUDA_WIDE, cuda__rows_now(p), 1, 1, e);
     if (!op) return e ? e->code : HT_EARG;
-    op->args.finish = (cuda_finish){.f = p->feed,
+    op->args.finish = (cuda_finish){.f = p->r->feed,
                                     .h = cuda__heads(p, at),
-                                    .raw = p->qkv,
-                                    .q = p->q_now,
+                                    .raw = p->r->qkv,
+                                    .q = p->r->q_now,
                                     .flags = p->picked ? CUDA_MUL_MAPPED | CUDA_MUL_WANT : 0};
     cuda__rope(p, &op->args.finish.rope);
     return 0;
@@ -224,45 +241,50 @@ static int encode_qkv(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
 static int encode_residual(ht_plan *p, const ht_stage *at, const ht_weight *w, cuda_ptr x,
                            const float *post, ht_err *e)
 {
-    cuda_mul a = product(p, w, CUDA_EPI_RESIDUAL, x, p->x_now, p->m->spec.dim);
+    const uint32_t dim = p->m->spec.dim;
+    const cuda_ptr own = own_columns(p, p->r->x_now, dim, CUDA_TILES);
+    cuda_mul a = product(p, w, CUDA_EPI_RESIDUAL, x, own, dim);
     if (at->flags & HT_POSTNORM) a.post = cuda__vector(p->dev, post);
-    a.raw = p->raw;
-    return put_mul(p, at, &a, rows_now(p), e);
+    a.raw = p->r->raw;
+    return put_mul(p, at, &a, cuda__rows_now(p), e);
 }
 static int encode_attn_out(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
 {
     const ht_layer *l = &p->m->layer[at->layer];
     (void)n;
-    return encode_residual(p, at, &l->o, p->a, l->post_attn_norm, e);
+    return encode_residual(p, at, &l->o, p->r->a, l->post_attn_norm, e);
 }
 static int encode_ffn_down(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
 {
     const ht_layer *l = &p->m->layer[at->layer];
     (void)n;
-    return encode_residual(p, at, &l->down, p->h, l->post_ffn_norm, e);
+    return encode_residual(p, at, &l->down, p->r->h, l->post_ffn_norm, e);
 }
 
 static int encode_ffn_up(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
 {
     const ht_layer *l = &p->m->layer[at->layer];
     (void)n;
-    cuda_mul a = product(p, &l->gate, CUDA_EPI_GATE, p->x_now, p->h, p->m->spec.ffn);
+    const uint32_t ffn = p->m->spec.ffn;
+    const cuda_ptr own = own_columns(p, p->r->h, ffn, CUDA_TILES);
+    cuda_mul a = product(p, &l->gate, CUDA_EPI_GATE, p->r->x_now, own, ffn);
     a.gain = cuda__vector(p->dev, l->ffn_norm);
     if (at->flags & HT_GELU) a.flags |= CUDA_MUL_GELU;
-    return put_mul(p, at, &a, rows_now(p), e);
+    return put_mul(p, at, &a, cuda__rows_now(p), e);
 }
 
 /* n 2: the best token is picked as well. */
 static int encode_head(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
 {
     const ht_spec *s = &p->m->spec;
-    cuda_mul a = product(p, &p->m->head, CUDA_EPI_HEAD, p->x_now, p->l, s->vocab);
+    const uint32_t own = cuda__share(p->dev->size, rank_of(p), s->vocab, CUDA_TILES).rows;
+    cuda_mul a = product(p, &p->m->head, CUDA_EPI_HEAD, p->r->x_now, p->r->l, own);
     a.gain = cuda__vector(p->dev, p->m->final_norm);
     a.flags |= CUDA_MUL_WANT | (p->picked ? 0U : (unsigned)CUDA_MUL_PICK);
     if (at->flags & HT_CAP) a.cap = s->logit_cap;
     if (n == 2) {
         a.flags |= CUDA_MUL_BEST;
-        a.best_value = p->best_value, a.best_id = p->best_id;
+        a.best_value = p->r->best_value, a.best_id = p->r->best_id;
         a.ids = p->ids_dev;
         a.rows_cap = p->b.want;
         p->sampled = true;
@@ -273,17 +295,20 @@ static int encode_head(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
 
 /* ---- encoding: the rest ---------------------------------------------------------------------- */
 
-/* The first kernel of every step does it. */
+/* The first kernel of every step does it; in a group that of the first rank. */
 static int encode_embed(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
 {
     cuda_start *a = &p->op[0].args.start;
-    const cuda_weight *w = cuda__on_dev(p, &p->m->embed);
+    const ht_weight *rep = cuda__rep(&p->m->embed, &p->b);
+    const cuda_weight *w =
+        p->dev->size > 1 ? &p->dev->embed[rep != &p->m->embed] : cuda__on_dev(p, &p->m->embed);
     (void)n;
     (void)e;
+    if (rank_of(p)) return 0;
     p->op[0].stage = *at;
     p->embedded = true;
     a->embed = w->m;
-    a->x = p->x;
+    a->x = p->r->x;
     return 0;
 }
 
@@ -291,14 +316,15 @@ static int encode_embed(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
 static int put_attn(ht_plan *p, const ht_stage *at, const ht_stage *qkv, ht_err *e)
 {
     const ht_spec *s = &p->m->spec;
-    const uint32_t group = s->n_heads / s->n_kv_heads, rows = rows_now(p);
+    const uint32_t group = s->n_heads / s->n_kv_heads, rows = cuda__rows_now(p);
+    const uint32_t nq = s->n_heads * s->head_dim;
     const int g = group >= 3 ? 2 : (int)group - 1, wide = s->head_dim > 128;
-    cuda_attn a = {.f = p->feed,
+    cuda_attn a = {.f = p->r->feed,
                    .h = cuda__heads(p, qkv ? qkv : at),
-                   .q = qkv ? p->qkv : p->q_now,
-                   .a = p->a,
-                   .part = rows <= p->part_rows ? p->part : 0,
-                   .arrived = p->arrived,
+                   .q = qkv ? p->r->qkv : p->r->q_now,
+                   .a = cuda__heads_apart(p) ? p->r->own_a : own_columns(p, p->r->a, nq, CUDA_EVEN),
+                   .part = rows <= p->part_rows ? p->r->part : 0,
+                   .arrived = p->r->arrived,
                    .flags = p->picked ? CUDA_MUL_MAPPED | CUDA_MUL_WANT : 0,
                    .raw = qkv != NULL,
                    .chunks = (group + (1U << g) - 1) >> g,
@@ -307,7 +333,7 @@ static int put_attn(ht_plan *p, const ht_stage *at, const ht_stage *qkv, ht_err 
                    .cap = (at->flags & HT_CAP) ? s->attn_cap : 0};
     cuda__rope(p, &a.rope);
     cuda_op *op = cuda__op(p, at, p->dev->attn[wide][g][a.h.kv_half], CUDA_WIDE,
-                           s->n_kv_heads * a.chunks, a.part ? CUDA_CLASSES : 1, rows, e);
+                           a.h.n_kv_heads * a.chunks, a.part ? CUDA_CLASSES : 1, rows, e);
     if (!op) return e ? e->code : HT_EARG;
     op->args.attn = a;
     uint32_t heads = 1U << g, hd = s->head_dim, sums = CUDA_WARPS * heads * (hd + 2);
@@ -333,14 +359,14 @@ static int encode_pick(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)
     (void)n;
     cuda_op *op = cuda__op(p, at, p->dev->pick, CUDA_THREADS, p->b.want, 1, 1, e);
     if (!op) return e ? e->code : HT_EARG;
-    op->args.pick = (cuda_pick){.f = p->feed,
-                                .x = p->x_now,
-                                .q = p->q_now,
-                                .x_out = p->x2,
-                                .q_out = p->q2,
+    op->args.pick = (cuda_pick){.f = p->r->feed,
+                                .x = p->r->x_now,
+                                .q = p->r->q_now,
+                                .x_out = p->r->x2,
+                                .q_out = p->r->q2,
                                 .dim = s->dim,
-                                .nq = s->n_heads * s->head_dim};
-    p->x_now = p->x2, p->q_now = p->q2;
+                                .nq = s->n_heads / p->dev->size * s->head_dim};
+    p->r->x_now = p->r->x2, p->r->q_now = p->r->q2;
     p->picked = true;
     return 0;
 }

@@ -129,7 +129,7 @@ static int put_product(ht_plan *p, const ht_stage *st, const ht_weight *w, cuda_
 {
     const cuda_weight *on = cuda__on_dev(p, w);
     cuda_tc a = *a0;
-    a.f = p->feed;
+    a.f = p->r->feed;
     a.w = on->tiles;
     a.rows = on->m.rows, a.w_rows = weight_rows(&on->m);
     a.groups = on->m.groups, a.row0 = on->m.row0;
@@ -152,8 +152,8 @@ static int put_join(ht_plan *p, const ht_stage *st, uint32_t parts, const float 
 {
     cuda_op *op = cuda__op(p, st, p->dev->tc_join, CUDA_THREADS, p->b.rows, 1, 1, e);
     if (!op) return e ? e->code : HT_EARG;
-    op->args.tc_join = (cuda_tc_join){.f = p->feed,
-                                      .x = p->x_now,
+    op->args.tc_join = (cuda_tc_join){.f = p->r->feed,
+                                      .x = p->r->x_now,
                                       .part = p->tc_part,
                                       .post = cuda__vector(p->dev, post),
                                       .gain = cuda__vector(p->dev, gain),
@@ -180,7 +180,7 @@ static int put_heads(ht_plan *p, const ht_stage *at, bool floats, ht_err *e)
     const ht_weight *w[3] = {&l->q, &l->k, &l->v};
     HT_TRY(put_norm(p, at, e));
     cuda_tc a = {
-        .h = cuda__heads(p, at), .x = p->tc_x, .h_out = p->tc_q, .q32 = floats ? p->q_now : 0};
+        .h = cuda__heads(p, at), .x = p->tc_x, .h_out = p->tc_q, .q32 = floats ? p->r->q_now : 0};
     cuda__rope(p, &a.rope);
     for (int i = 0; i < 3; i++)
         if (cuda__on_dev(p, w[i])->members)
@@ -198,7 +198,7 @@ static int put_attention(ht_plan *p, const ht_stage *at, const ht_stage *qkv, ht
     cuda_op *op = cuda__op(p, at, p->dev->tc_attn[hd == 128], 128 * wg, tiles,
                            s->n_kv_heads * ((group + wg - 1) / wg), 1, e);
     if (!op) return e ? e->code : HT_EARG;
-    op->args.tc_attn = (cuda_tc_attn){.f = p->feed,
+    op->args.tc_attn = (cuda_tc_attn){.f = p->r->feed,
                                       .h = cuda__heads(p, qkv),
                                       .q = p->tc_q,
                                       .out = p->tc_a,

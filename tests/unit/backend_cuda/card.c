@@ -591,8 +591,27 @@ static void run_mega(const cuda_mega *a)
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
+static uint8_t *row_of(const cuda_rows *r, size_t i)
+{
+    uint8_t *at = r->kind == CUDA_HOST ? (uint8_t *)(uintptr_t)r->host : card_at(r->dev);
+    return at + (r->y + i) * r->pitch + r->x;
+}
+static void run_copy(const cuda_copy2d *c)
+{
+    const size_t n = c->width * c->rows;
+    for (size_t i = 0; i < c->rows; i++) memcpy(row_of(&c->to, i), row_of(&c->from, i), c->width);
+    card.moves++;
+    *(c->to.kind == CUDA_HOST     ? &card.to_host
+      : c->from.kind == CUDA_HOST ? &card.to_device
+                                  : &card.within) += n;
+}
+
 static void run_one(const card_launched *op)
 {
+    if (!op->fn) {
+        run_copy(&op->a.copy);
+        return;
+    }
     switch (op->fn->kind) {
     case CARD_START: run_start(&op->a.step.start, op->grid[0]); break;
     case CARD_PICK: run_pick(&op->a.step.pick); break;
@@ -643,6 +662,19 @@ int card_function(cuda_fn *out, cuda_module module, const char *name)
     }
     return 500; /* no kernel of that name */
 }
+/* At once, or when the graph that is captured runs. */
+static int take(const card_launched *op)
+{
+    if (!capturing) {
+        run_one(op);
+        return CUDA_OK;
+    }
+    card_launched *more = realloc(capturing->op, (capturing->n + 1) * sizeof *more);
+    if (!more) return 2;
+    capturing->op = more;
+    more[capturing->n++] = *op;
+    return CUDA_OK;
+}
 int card_launch(const cuda_launch *l, cuda_fn fn, void **params, void **extra)
 {
     card_launched op = {.fn = fn};
@@ -651,15 +683,7 @@ int card_launch(const cuda_launch *l, cuda_fn fn, void **params, void **extra)
     op.threads = l->block[0];
     memcpy(&op.a, params[0], fn->bytes);
     card.launches++;
-    if (!capturing) {
-        run_one(&op);
-        return CUDA_OK;
-    }
-    card_launched *more = realloc(capturing->op, (capturing->n + 1) * sizeof *more);
-    if (!more) return 2;
-    capturing->op = more;
-    more[capturing->n++] = op;
-    return CUDA_OK;
+    return take(&op);
 }
 int card_capture_begin(cuda_stream s, int mode)
 {
@@ -852,12 +876,20 @@ int card_to_host(void *h, cuda_ptr d, size_t n, cuda_stream s)
     card.moves++, card.to_host += n;
     return CUDA_OK;
 }
+int card_copy2d(const cuda_copy2d *c, cuda_stream s)
+{
+    const card_launched op = {.a.copy = *c};
+    (void)s;
+    if (c->width > c->to.pitch || c->width > c->from.pitch) return 1;
+    return take(&op);
+}
 int card_within(cuda_ptr d, cuda_ptr from, size_t n, cuda_stream s)
 {
-    (void)s;
-    memcpy(card_at(d), card_at(from), n);
-    card.moves++;
-    return CUDA_OK;
+    return card_copy2d(&(cuda_copy2d){.to = {.kind = CUDA_DEVICE, .dev = d, .pitch = n},
+                                      .from = {.kind = CUDA_DEVICE, .dev = from, .pitch = n},
+                                      .width = n,
+                                      .rows = 1},
+                       s);
 }
 int card_stream_new(cuda_stream *s, unsigned flags)
 {

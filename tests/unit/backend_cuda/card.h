@@ -15,7 +15,7 @@ typedef struct {
     int sms;                /* of the card to open next; 132 */
     int launches, graphs, moves; /* moves: copies to, from and within the card */
     int locked;             /* blocks of host memory now */
-    uint64_t to_host, to_device;
+    uint64_t to_host, to_device, within;
 } card_counts;
 extern card_counts card;
 /* The driver's calls. */

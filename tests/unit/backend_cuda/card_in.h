@@ -15,9 +15,10 @@ struct cuda_fn_ {
     size_t bytes;              /* of its arguments                                              */
 };
 typedef struct {
-    cuda_fn fn;
+    cuda_fn fn;                /* NULL: a copy                                                  */
     uint32_t grid[3], threads;
     union {
+        cuda_copy2d copy;
         cuda_args step;
         cuda_pack pack;
         cuda_tc_widen widen;

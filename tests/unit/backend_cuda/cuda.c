@@ -9,6 +9,8 @@
 
 static struct {
     int launches, programmatic, cooperative, captures, graphs, runs, live, fail_launch;
+    int copies; /* within the device */
+    uint64_t copied;
     uint32_t most_shared;
     cuda_mega mega;  /* arguments of the last cooperative launch */
     int busy, stops; /* queries until a run has ended; words set that end one */
@@ -55,6 +57,12 @@ static int d_handle(void **h)
 {
     *h = &seen;
     return CUDA_OK;
+}
+static int d_function(cuda_fn *out, cuda_module module, const char *name)
+{
+    (void)module;
+    (void)name;
+    return d_handle((void **)out);
 }
 static int d_alloc(cuda_ptr *p, size_t n)
 {
@@ -112,6 +120,19 @@ static int d_to_host(void *h, cuda_ptr d, size_t n, cuda_stream s)
     (void)s;
     memcpy(h, (void *)(uintptr_t)d, n);
     return CUDA_OK;
+}
+/* Nothing is computed here, so nothing is brought anywhere. */
+static int d_within(cuda_ptr to, cuda_ptr from, size_t n, cuda_stream s)
+{
+    (void)s;
+    T_CHECK(to != from, "a copy to another place");
+    seen.copies++, seen.copied += n;
+    return CUDA_OK;
+}
+static int d_copy2d(const cuda_copy2d *c, cuda_stream s)
+{
+    T_CHECK(c->width <= c->to.pitch && c->width <= c->from.pitch, "rows do not overlap");
+    return d_within(c->to.dev, c->from.dev, c->width * c->rows, s);
 }
 static int d_capture_begin(cuda_stream s, int mode)
 {
@@ -206,8 +227,9 @@ static ht_dev *open_recorded(const char *opts)
     api.host_alloc = d_host_alloc, api.host_free = d_host_free, api.host_ptr = d_host_ptr;
     api.to_device = d_to_device, api.to_host = d_to_host, api.capture_begin = d_capture_begin;
     api.graph_make = d_graph_make, api.graph_run = d_graph_run, api.launch = d_launch;
-    api.event_query = d_query, api.set32 = d_set32;
-    api.event_new = d_event;
+    api.event_query = d_query, api.set32 = d_set32, api.within = d_within;
+    api.copy2d = d_copy2d;
+    api.event_new = d_event, api.function = d_function;
     api.host_lock = d_lock, api.host_unlock = d_unlock;
     api.retain = (int (*)(cuda_ctx *, int))(void (*)(void))d_handle;
     memset(&seen, 0, sizeof seen);
@@ -232,7 +254,7 @@ typedef struct {
     ht_model m;
     ht_layer layer[L];
     ht_layer_spec ls[L];
-    float one[FFN], data[FFN * VOCAB];
+    float one[HEADS * HD], data[HEADS * HD * DIM]; /* as long as the longest of them */
     ht_kv kv;
     uint8_t cls[L], type[L][2], *plane[L][2];
     uint64_t page_bytes[L][2];
@@ -421,6 +443,54 @@ T_CASE(cuda, a_run_tells_of_its_layers)
     T_EQ_INT(told.n, 0);
     ht_backend_cuda.plan_free(p);
     told.hear = false;
+    free_world(w, dev);
+}
+
+/* A group of two: each rank's kernels, and behind a stage the copies of what each has written, all
+ * in one graph. A kernel behind a copy waits for it; a lone row's heads need no place of their own;
+ * all ranks are told to stop. */
+T_CASE(cuda, a_group_is_captured_with_its_copies)
+{
+    enum { KERNELS = 2 * (5 * L + 2), COPIES = 8 * L + 1, X = 4 * DIM };
+    enum { LAYER = 2 * X + 4 * HEADS * HD + 4 * FFN }; /* bytes of a row */
+    ht_err e = {0};
+    ht_dev *dev = open_recorded("ranks=2");
+    world *w = new_world(dev);
+    ht_plan *p;
+    ht_run_stats st;
+    char text[1024];
+    int32_t token = 7;
+    const int packed = seen.launches;
+    T_EQ_INT(packed, 1 + 2 * (1 + 4 * L)); /* one embedding; each rank's head and layers */
+    T_OK(plan(w, dev, 1, 0, &p, &e), e);
+    T_EQ_INT(seen.launches - packed, KERNELS);
+    T_EQ_INT(seen.copies, COPIES);
+    T_EQ_INT(seen.copied, X + L * LAYER);
+    T_EQ_INT(seen.programmatic, KERNELS - 4 * L - 1); /* QKV, output, up, down; head */
+    T_EQ_INT(seen.captures + seen.graphs, 2);
+    T_OK(run(p, &token, &e), e);
+    T_EQ_INT(ht_backend_cuda.stats(p, &st), 0);
+    T_EQ_INT(st.dispatches, KERNELS + COPIES);
+    T_EQ_INT(ht_backend_cuda.plan_describe(p, text, sizeof text), 0);
+    T_CHECK(strstr(text, "\"kernels\":24,") && strstr(text, "\"ranks\":2,\"copies\":17,") &&
+                strstr(text, "\"exchangedBytesPerRow\":4352}"),
+            "%s", text);
+    T_EQ_INT(ht_backend_cuda.cancel(p), 0);
+    seen.busy = 1000;
+    T_ERR(run(p, &token, &e), HT_ECANCELLED, e, "cancelled");
+    T_EQ_INT(seen.stops, 2);
+    ht_backend_cuda.plan_free(p);
+    /* Five rows, of which the last layer keeps one: heads of the first go through rows of their
+     * own, from each rank to both. */
+    seen.copies = 0, seen.copied = 0;
+    told.hear = true;
+    T_OK(plan(w, dev, 5, 0, &p, &e), e);
+    told.hear = false;
+    T_EQ_INT(seen.graphs, 1 + L);
+    T_EQ_INT(seen.copies, COPIES + 2);
+    T_EQ_INT(seen.copied, 5 * (X + LAYER + 4 * HEADS * HD) + (L - 1) * LAYER);
+    T_EQ_INT(p->exchanged, 5 * (X + LAYER) + (L - 1) * LAYER);
+    ht_backend_cuda.plan_free(p);
     free_world(w, dev);
 }
 

@@ -17,7 +17,7 @@ static const int type_of[CUDA_TYPES] = {HT_F32,  HT_F16,  HT_BF16, HT_Q8_0,
 /* One layer whose output projection is of the type in question; the rest is only there to load. */
 static world *make(ht_dev *dev, int type)
 {
-    return world_new(dev, &(world_shape){type, 1, DIM, HEADS, KV, HD, FFN, false});
+    return world_new(dev, &(world_shape){type, 1, DIM, HEADS, KV, HD, FFN, false, false});
 }
 
 /* One stage alone in a bucket of `most` rows: n rows of register `in` become register `out`. */

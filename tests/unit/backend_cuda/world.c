@@ -1,5 +1,6 @@
 /* world.c - see world.h. */
 #include "world.h"
+#include "quant/r16.h"
 
 #include <math.h>
 
@@ -26,8 +27,22 @@ static ht_weight matrix(world *w, int type, uint32_t rows, uint32_t cols)
     }
     free(row);
     x.data = p;
+    if (w->s.rich && ht_r16_type(type) == type) {
+        const uint32_t tiles = (rows + HT_R16_ROWS - 1) / HT_R16_ROWS;
+        x.bytes = tiles * ht_r16_tile_bytes(type, cols);
+        x.data = w->mem[w->n_mem++] = calloc(1, x.bytes);
+        ht_r16_pack(type, p, rows, cols, 0, tiles, (void *)(uintptr_t)x.data);
+        x.layout = HT_LAYOUT_R16;
+    }
     x.id = w->m.n_weights++;
     return x;
+}
+
+static const float *vector(world *w, uint32_t n)
+{
+    float *p = w->mem[w->n_mem++] = malloc(n * sizeof *p);
+    for (uint32_t i = 0; i < n; i++) p[i] = 1 + t_randf(&w->seed) / 2;
+    return p;
 }
 
 static void make_layer(world *w, uint32_t i)
@@ -42,6 +57,11 @@ static void make_layer(world *w, uint32_t i)
     l->up.id = w->m.n_weights++;
     l->down = matrix(w, HT_F16, s->dim, s->ffn);
     l->attn_norm = l->ffn_norm = w->one;
+    if (!s->rich) return;
+    l->v = matrix(w, HT_Q8_0, s->kv * s->hd, s->dim);
+    l->q_bias = vector(w, s->heads * s->hd);
+    l->k_bias = vector(w, s->kv * s->hd), l->v_bias = vector(w, s->kv * s->hd);
+    l->q_norm = vector(w, s->hd), l->k_norm = vector(w, s->hd);
 }
 
 world *world_new(ht_dev *dev, const world_shape *s)
@@ -64,6 +84,8 @@ world *world_new(ht_dev *dev, const world_shape *s)
                           .rms_eps = 1e-5F,
                           .embed_scale = 1,
                           .attn_scale = s->even ? 1 / sqrtf((float)s->hd) : 0.25F,
+                          .qkv_bias = s->rich,
+                          .qk_norm = s->rich,
                           .layer = w->ls};
     w->m.spec.rope[0] = (ht_rope){s->hd, 1, w->one, NULL};
     w->layer[0].o = matrix(w, s->type, s->dim, nq);

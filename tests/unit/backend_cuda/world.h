@@ -10,6 +10,8 @@ typedef struct {
     int type;                              /* enum ht_type of the first layer's output matrix   */
     uint32_t layers, dim, heads, kv, hd, ffn;
     bool even;                             /* products keep the length of vectors, scores small */
+    bool rich;                             /* biases, norms of heads, V of a type of its own, the
+                                              layout r16/1 where a type has it                  */
 } world_shape;
 typedef struct {
     world_shape s;
@@ -21,7 +23,7 @@ typedef struct {
     uint8_t cls[WORLD_LAYERS], type[WORLD_LAYERS][2], *plane[WORLD_LAYERS][2];
     uint64_t page_bytes[WORLD_LAYERS][2];
     size_t cache_bytes;
-    void *block, *mem[32];
+    void *block, *mem[64];
     int n_mem;
     uint64_t seed;
 } world;
