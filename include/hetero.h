@@ -139,6 +139,10 @@ typedef struct ht_engine_params {
                                        the reference until one is compiled, strict=1: fail where the
                                        reference would stand in, device=, act=, approximate=1:
                                        declared other arithmetic; NULL: none                      */
+    const char *cuda;               /* settings of engine "cuda", KEY=VALUE,...: gpu=N, the card;
+                                       ranks=N, a group on it over which heads and rows are dealt
+                                       out; level=1, no persistent kernel; an error where no phase
+                                       is on that engine; NULL: none                              */
     const char *prefill_rep, *decode_rep; /* representation of a two-representation pack          */
     const char *cover;              /* NULL: cheapest; "plain": every stage by a span of its own  */
     const char *isa;                /* NULL: best; else cap: "generic", "avx2", "avx512"          */

@@ -29,6 +29,7 @@ enum {
     API_UNITS = 6,              /* devices of one engine: its phases' and those of routes */
     API_CLASS = 160,            /* bytes of a class's text */
     API_WHY = 160,              /* bytes of a reason in words */
+    API_CUDA = 128,             /* bytes of the settings of engine cuda */
     API_CLASSES = 16,           /* classes whose pages an engine tells apart */
     API_SEGMENTS = 8,           /* distinct (phase, plan) pairs in one call */
     API_BATCH_SEQS = 64,        /* sessions that may share a pass */
@@ -152,6 +153,7 @@ struct ht_engine {
     int threads;
     ht_cpu_threads cpu;
     char isa[16];
+    char cuda[API_CUDA]; /* settings of engine cuda; "": none */
     char ctx_why[96];
     api__memory mem;
     api__plan *plans;
@@ -413,7 +415,7 @@ HT_MUST_USE int api__ids_sha256(const int32_t *, size_t n, uint8_t out[HT_SHA256
 /* Spans of a cover with their number of cuts, in order of first use: [{"span":..,"cuts":..}]. */
 void api__write_spans(ht_jw *, const ht_cut *, size_t n);
 /* A member "facts": what the plan turned out to be, in the engine's own words; or nothing. */
-void api__write_facts(ht_jw *, const api__plan *);
+void api__write_facts(ht_jw *, const ht_backend *, const ht_plan *);
 const char *api__act_name(int act);
 
 /* ---- qualify_ref.c ---- */

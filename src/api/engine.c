@@ -98,6 +98,28 @@ static int load_file(ht_engine *e, const ht_engine_params *p, ht_err *err)
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
+static bool is_cuda(const char *engine)
+{
+    return engine && !strcmp(engine, "cuda");
+}
+
+/* Settings that no engine reads would let somebody believe in a group that there is not. */
+static int read_cuda(ht_engine *e, const ht_engine_params *p, ht_err *err)
+{
+    const char *text = p->cuda ? p->cuda : "";
+    if (strlen(text) >= sizeof e->cuda)
+        return HT_FAIL(err, HT_EARG, "the settings of engine cuda are too long: %zu bytes",
+                       strlen(text));
+    if (text[0] && !is_cuda(p->prefill_engine) && !is_cuda(p->decode_engine))
+        return HT_FAIL(
+            err, HT_EARG,
+            "--cuda %.60s has no effect here: no phase runs on engine cuda; add --engine "
+            "cuda, or leave it out",
+            text);
+    (void)snprintf(e->cuda, sizeof e->cuda, "%s", text);
+    return 0;
+}
+
 static int unknown_engine(const char *name, ht_err *err)
 {
     char have[120] = "";
@@ -117,8 +139,10 @@ static int open_unit(ht_engine *e, const char *name, api__unit **out, ht_err *er
     const ht_backend *be = ht_backend_find(name);
     if (!be) return unknown_engine(name, err);
     char opts[1400];
-    (void)snprintf(opts, sizeof opts, "threads=%d%s%s%s", e->threads, e->isa[0] ? ",isa=" : "",
-                   e->isa, be->buckets ? api__whole_opts(e) : "");
+    const char *cuda = is_cuda(name) && e->cuda[0] ? e->cuda : NULL;
+    (void)snprintf(opts, sizeof opts, "threads=%d%s%s%s%s%s", e->threads, e->isa[0] ? ",isa=" : "",
+                   e->isa, be->buckets ? api__whole_opts(e) : "", cuda ? "," : "",
+                   cuda ? cuda : "");
     ht_dev *dev = NULL;
     HT_TRY(be->open(&dev, opts, err));
     e->unit[e->n_units] = (api__unit){.be = be, .dev = dev};
@@ -283,6 +307,7 @@ static int load_devices(ht_engine *e, const ht_engine_params *p, ht_err *err)
         return HT_FAIL(err, HT_EARG, "cover \"%.40s\" is unknown; use fused or plain", p->cover);
     for (int i = 0; i < API_PHASES; i++)
         e->phase[i].plain = p->cover && strcmp(p->cover, "plain") == 0;
+    HT_TRY(read_cuda(e, p, err));
     HT_TRY(open_phase(e, API_PREFILL, p->prefill_engine, p->prefill_rep, err));
     HT_TRY(open_phase(e, API_DECODE, p->decode_engine, p->decode_rep, err));
     uint8_t *cls = api__layer_class(&e->model->spec, e->arena);

@@ -40,9 +40,10 @@ static void write_cuts(ht_jw *w, const ht_engine *e, const api__unit *u, const h
 }
 
 /* Dispatches and barriers of one step: a cover is planned for one row and run once on a sequence of
- * its own. They are counts of the cover's structure; rows and depth do not change them. */
+ * its own. They are counts of the cover's structure; rows and depth do not change them. What the
+ * engine says of that plan is written as "facts". */
 static int count_step(const ht_engine *e, const api__unit *u, const ht_cut *cuts, size_t n,
-                      uint8_t flags, ht_run_stats *out, ht_err *err)
+                      uint8_t flags, ht_jw *w, ht_run_stats *out, ht_err *err)
 {
     ht_bucket b = {.rows = 1,
                    .seqs = 1,
@@ -78,6 +79,7 @@ static int count_step(const ht_engine *e, const api__unit *u, const ht_cut *cuts
             rc = HT_FAIL(err, HT_EDEVICE, "engine %s gives no figures for its last run",
                          u->be->name);
     }
+    if (!rc) api__write_facts(w, u->be, plan);
     ht_seq_free(seq);
     u->be->plan_free(plan);
     return rc;
@@ -127,7 +129,7 @@ static int write_whole(ht_jw *w, ht_engine *e, uint32_t n, ht_err *err)
     ht_jw_kuint(w, "flops", flops);
     ht_jw_end(w, '}');
     ht_jw_kuint(w, "rowsMax", p->bucket.rows);
-    api__write_facts(w, p);
+    api__write_facts(w, p->be, p->plan);
     api__whole_info(w, e);
     return 0;
 }
@@ -145,10 +147,10 @@ static int write_cover(ht_jw *w, const ht_engine *e, int phase, const ht_bucket 
     HT_TRY(
         api__cover(arena, u->be, u->dev, e->model, e->tape, e->n_tape, b, single, &cuts, &n, err));
     HT_TRY(ht_cover_hash(e->tape, cuts, n, hash, err));
-    HT_TRY(count_step(e, u, cuts, n, b->flags, &st, err));
     ht_jw_obj(w);
     ht_jw_kstr(w, "sha256", hash);
     ht_jw_kuint(w, "n", n);
+    HT_TRY(count_step(e, u, cuts, n, b->flags, w, &st, err));
     ht_jw_kuint(w, "dispatchesPerStep", st.dispatches);
     ht_jw_kuint(w, "barriersPerStep", st.barriers);
     ht_jw_key(w, "spans");

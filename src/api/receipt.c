@@ -183,11 +183,10 @@ static int phase_proof(const api__record *r, int phase, char hex[HT_SHA256_HEX],
     return rc;
 }
 
-void api__write_facts(ht_jw *w, const api__plan *p)
+void api__write_facts(ht_jw *w, const ht_backend *be, const ht_plan *plan)
 {
     char text[1024];
-    if (!p->plan || !p->be->plan_describe || p->be->plan_describe(p->plan, text, sizeof text))
-        return;
+    if (!plan || !be->plan_describe || be->plan_describe(plan, text, sizeof text)) return;
     ht_jw_key(w, "facts");
     ht_jw_raw(w, text, strlen(text));
 }
@@ -206,7 +205,7 @@ static int write_segment(ht_jw *w, const api__record *r, const api__segment *g, 
     ht_jw_key(w, "spans");
     api__write_spans(w, g->plan->cuts, g->plan->n_cuts);
     ht_jw_kstr(w, "class", g->plan->cls);
-    api__write_facts(w, g->plan);
+    api__write_facts(w, g->plan->be, g->plan->plan);
     ht_jw_kuint(w, "rowsMax", g->plan->bucket.rows);
     ht_jw_kuint(w, "firstPosition", g->pos0);
     ht_jw_kuint(w, "runs", g->runs);

@@ -60,7 +60,7 @@ static int read_identity(ht_engine *e, struct api__route *r, ht_err *err)
 
 /* What a backend's text sets beyond the device. rep: of each phase, "" for the engine's own. */
 typedef struct {
-    char rep[API_PHASES][32], cover[8], isa[16], graph[256];
+    char rep[API_PHASES][32], cover[8], isa[16], graph[256], cuda[API_CUDA];
     long threads, ubatch;
 } settings;
 
@@ -90,16 +90,14 @@ static bool read_assets(struct api__route *r, lane *l)
            api__libs_sha256(&libs, NULL, l->assets, &ignored) == 0;
 }
 
-/* ";graph=KEY=VALUE" as one more of the settings behind --graph. */
-static bool read_graph(const char *p, settings *x)
+/* ";graph=KEY=VALUE" as one more of the settings behind --graph, and so for --cuda. */
+static bool read_one(const char *p, const char *key, char *out, size_t cap)
 {
-    static const char key[] = ";graph=";
-    const size_t n = strlen(x->graph);
-    if (strncmp(p, key, sizeof key - 1) != 0) return false;
-    p += sizeof key - 1;
-    const int k = snprintf(x->graph + n, sizeof x->graph - n, "%s%.*s", n ? "," : "",
-                           (int)strcspn(p, ";"), p);
-    return k > 0 && (size_t)k < sizeof x->graph - n;
+    const size_t n = strlen(out);
+    if (strncmp(p, key, strlen(key)) != 0) return false;
+    p += strlen(key);
+    const int k = snprintf(out + n, cap - n, "%s%.*s", n ? "," : "", (int)strcspn(p, ";"), p);
+    return k > 0 && (size_t)k < cap - n;
 }
 
 static bool read_settings(const char *p, settings *x)
@@ -110,7 +108,9 @@ static bool read_settings(const char *p, settings *x)
             sscanf(p, ";isa=%15[a-z0-9]", x->isa) == 1 ||
             sscanf(p, ";prefill-rep=%31[^;]", x->rep[API_PREFILL]) == 1 ||
             sscanf(p, ";decode-rep=%31[^;]", x->rep[API_DECODE]) == 1 ||
-            sscanf(p, ";cover=%7[a-z]", x->cover) == 1 || read_graph(p, x))
+            sscanf(p, ";cover=%7[a-z]", x->cover) == 1 ||
+            read_one(p, ";graph=", x->graph, sizeof x->graph) ||
+            read_one(p, ";cuda=", x->cuda, sizeof x->cuda))
             continue;
         return false; /* a setting that this build does not know */
     }
@@ -133,8 +133,9 @@ static bool open_lane(ht_engine *e, struct api__route *r, const char *backend, h
         x.ubatch < 1 || x.ubatch > (long)e->ubatch)
         return false;
     if (be->buckets ? api__whole_set(e, x.graph, err) != 0 : x.graph[0] != 0) return false;
-    (void)snprintf(opts, sizeof opts, "threads=%ld%s%s%s", x.threads, x.isa[0] ? ",isa=" : "",
-                   x.isa, be->buckets ? api__whole_opts(e) : "");
+    if (x.cuda[0] && strcmp(name, "cuda") != 0) return false;
+    (void)snprintf(opts, sizeof opts, "threads=%ld%s%s%s%s%s", x.threads, x.isa[0] ? ",isa=" : "",
+                   x.isa, be->buckets ? api__whole_opts(e) : "", x.cuda[0] ? "," : "", x.cuda);
     api__unit *u = &e->unit[e->n_units];
     ht_dev *dev = NULL;
     if (be->open(&dev, opts, err)) return false;

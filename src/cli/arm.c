@@ -15,6 +15,7 @@ static const struct {
     {"cover", offsetof(ht_engine_params, cover), false},
     {"ctk", offsetof(ht_engine_params, ctk), false},
     {"ctv", offsetof(ht_engine_params, ctv), false},
+    {"cuda", offsetof(ht_engine_params, cuda), false},
     {"decode-engine", offsetof(ht_engine_params, decode_engine), false},
     {"decode-rep", offsetof(ht_engine_params, decode_rep), false},
     {"graph", offsetof(ht_engine_params, graph), false},
@@ -50,8 +51,9 @@ static int set_one(ht_arena *a, const char *word, size_t n, ht_engine_params *p,
         if (!setting[i].number) {
             const char *had = NULL;
             memcpy(&had, field, sizeof had);
-            /* --graph is a list itself: graph=KEY=VALUE may come several times. */
-            if (had && strcmp(copy, "graph") == 0) value = list(a, had, value);
+            /* These are lists themselves: graph=KEY=VALUE may come several times. */
+            if (had && (!strcmp(copy, "graph") || !strcmp(copy, "cuda")))
+                value = list(a, had, value);
             if (!value) return HT_FAIL(e, HT_ENOMEM, "--candidate: out of memory");
             memcpy(field, &value, sizeof value);
             return 0;
@@ -66,7 +68,8 @@ static int set_one(ht_arena *a, const char *word, size_t n, ht_engine_params *p,
     }
     return HT_FAIL(
         e, HT_EARG,
-        "--candidate: \"%.60s\" is not KEY=VALUE with KEY one of act, cover, ctk, ctv, engine, "
+        "--candidate: \"%.60s\" is not KEY=VALUE with KEY one of act, cover, ctk, ctv, cuda, "
+        "engine, "
         "prefill-engine, decode-engine, prefill-rep, decode-rep, graph, isa, model, store, "
         "threads, ubatch",
         copy);

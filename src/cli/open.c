@@ -202,6 +202,7 @@ void cli__engine_params(cli__ctx *c, uint32_t ctx_default, ht_engine_params *p)
         .prefill_engine = ht_opt_str(o, HT_OPT_PREFILL_ENGINE),
         .decode_engine = ht_opt_str(o, HT_OPT_DECODE_ENGINE),
         .graph = ht_opt_str(o, HT_OPT_GRAPH),
+        .cuda = ht_opt_str(o, HT_OPT_CUDA),
         .store = routed ? c->store : NULL,
         .act = ht_opt_str(o, HT_OPT_ACT),
         .ctk = ht_opt_str(o, HT_OPT_CTK),

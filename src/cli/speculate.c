@@ -17,6 +17,7 @@ static int open_draft(cli__ctx *c, const char *path, const ht_engine *target, cl
     p.prefill_rep = p.decode_rep = NULL; /* names of the target's pack */
     const char *engine = ht_opt_str(c->o, HT_OPT_DRAFT_ENGINE);
     if (engine) p.prefill_engine = p.decode_engine = engine;
+    if (engine && strcmp(engine, "cuda") != 0) p.cuda = NULL; /* the target's */
     if (s->p.parallel) p.threads = 1;
     if (ht_opt_given(c->o, HT_OPT_DRAFT_THREADS))
         p.threads = (int)ht_opt_int(c->o, HT_OPT_DRAFT_THREADS);

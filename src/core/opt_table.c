@@ -290,6 +290,10 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "cancel=MS that a cancel may take on a route (50), cold=1 "
         "(serve from the reference until compiled), strict=1 (no stand-in), device=NAME, act=KIND, "
         "approximate=1, calibrate=FILE for act=int8"),
+    [HT_OPT_CUDA] = STR(ENGINE, 1, C_ENGINE, "--cuda", "KEY=VALUE,...", NULL,
+        "settings of the cuda engine: gpu=N (which card), ranks=N (a group of N ranks on it, over "
+        "which heads and rows are dealt out; equal bits), level=1 (no persistent kernel), "
+        "sync=1 (no graph: wait after each kernel), overlap=0"),
     [HT_OPT_DECODE_ENGINE] = STR(ENGINE, 1, C_ENGINE, "--decode-engine", "NAME", NULL,
         "force the decode onto this engine"),
     [HT_OPT_ACT] = ENUM(ENGINE, 1, C_ENGINE, "--act", "KIND", "f32", "f32|q8|f16",

@@ -20,6 +20,8 @@ DIGITS = {'bits': 'cuda-f32/128x512',
 def absence():
     r = run('run', TALE, '-p', 'x', '-n', '1', '--act', 'f16', '--engine', 'cpu')
     check(r.returncode == 4 and 'act f16' in err(r) and 'act f32' in err(r), 'act f16 on cpu: what to do', err(r))
+    r = run('run', TALE, '-p', 'x', '-n', '1', '--cuda', 'ranks=2')
+    check(r.returncode == 2 and 'no effect here' in err(r) and '--engine cuda' in err(r), 'settings unread', err(r))
     r = run('bench', TALE, '--engine', 'cuda', '-p', '4', '-n', '2', '-r', '1', env={'LD_LIBRARY_PATH': '/'})
     if r.returncode == 0:
         return  # this machine has a card
@@ -109,6 +111,69 @@ def experts():
     check(r.returncode > 0 and 'expert' in err(r).lower(), 'experts are refused', (r.returncode, err(r)))
 
 
+def exchanged(dim, heads, ffn, layers):
+    """Bytes that a lone row's vectors bring from one of two ranks to the other: X to rank 0's peer, then halves."""
+    return 4 * (dim + layers * (heads + dim + ffn + dim))
+
+
+def groups():
+    """--cuda ranks=2: the same tokens, caches and logits as one rank, from a file and from a pack whose rows lie in
+    tiles, handed over in both directions; what is exchanged is in receipt and explain; refusals by name."""
+    two = ['--engine', 'cuda', '--cuda', 'ranks=2']
+    want = doc(*TEXT)
+    pack = os.path.join(tempfile.mkdtemp(), 'q8.htpack')
+    r = run('pack', TALE, '-o', pack, '--precision', 'q8')
+    check(r.returncode == 0, 'a pack', err(r))
+    for args, ref in ((TEXT, want), (['run', pack] + TEXT[2:], None)):
+        ref = ref or doc(*args, '--engine', 'cuda', '--cuda', 'level=1', env=ENV)
+        got = doc(*args, *two, env=ENV)
+        check(got['ids'] == ref['ids'], 'two ranks: the tokens of one', got['ids'])
+    shape = doc('inspect', TALE, '--json')['model']['spec']
+    dim, heads, ffn, layers = shape['dim'], shape['n_heads'] * shape['head_dim'], shape['ffn'], shape['n_layers']
+    got = doc(*TEXT, *two, env=ENV)
+    decode = got['receipt']['phases'][1]
+    facts = decode['segments'][0]['facts']
+    check(facts['ranks'] == 2 and facts['level'] == 1 and facts['captured'], 'a captured group', facts)
+    check(facts['kernels'] == 2 * (5 * layers + 2) and facts['copies'] == 8 * layers + 1, 'kernels, copies', facts)
+    check(facts['exchangedBytesPerRow'] == exchanged(dim, heads, ffn, layers), 'bytes a token', facts)
+    check(decode['dispatches'] == 11 * (facts['kernels'] + facts['copies']), 'all of them', decode['dispatches'])
+    check(decode['hostCopyBytes'] == 0 and decode['deviceCopyBytes'] == 0, 'no byte of the cache is copied')
+    d = doc('explain', TALE, '-p', '20', '-d', '20', '--json', *two, env=ENV)
+    facts = d['phases'][1]['cover']['facts']
+    check(facts['ranks'] == 2 and facts['exchangedBytesPerRow'] > 0, 'explain', facts)
+    d = doc('doctor', '--json', env=ENV)
+    cuda = [e['describe'] for e in d['engines'] if e['name'] == 'cuda'][0]
+    check(cuda['ranks'] == 1 and cuda['ranksMax'] == 8, 'doctor', cuda)
+    for prefill, decode in (('cuda', 'cpu'), ('cpu', 'cuda')):
+        got = doc(*TEXT, '--prefill-engine', prefill, '--decode-engine', decode, '--cuda', 'ranks=2', env=ENV)
+        hand = got['receipt']['phases'][1]['handOff']
+        check(got['ids'] == want['ids'] and hand['pages'] == 1, 'a part of the cache each, handed over', hand)
+    for more, status, text in ((['--cuda', 'ranks=4'], 4, 'does not divide'), (['--cuda', 'ranks=9'], 2, 'from 1 to 8'),
+                               (['--cuda', 'rank=2'], 2, 'is unknown'), (['--cuda', 'ranks=2,level=2'], 4, 'one rank'),
+                               (['--cuda', 'gpu=0+1'], 4, 'not built yet'),
+                               (['--cuda', 'ranks=2', '--act', 'f16'], 4, 'act f32')):
+        r = run('run', TALE, '-p', 'x', '-n', '1', '--engine', 'cuda', *more, env=ENV)
+        check(r.returncode == status and text in err(r), ' '.join(more), (r.returncode, err(r)))
+
+
+def families():
+    """Logits of two ranks to the digit, for each family that can be dealt out; the others are refused."""
+    top = os.path.join(SHARED, 'data', 'golden', 'arch')
+    if not os.path.isdir(top):
+        skip('families in a group', 'no %s: set HETERO_SHARED' % top)
+        return
+    for name, why in (('llama', None), ('llama3_rope', None), ('mistral_swa', None), ('qwen2', None), ('qwen3', None),
+                      ('phi3', '3 heads and 1 KV heads'), ('gemma3', 'norms outputs'), ('mixtral', 'has experts')):
+        args = ['logits', os.path.join(top, name), '--ids', '1,2,3,4,5,6,7,8,9,10', '--at', '3,9', '-c', '64',
+                '--engine', 'cuda', '--cuda']
+        two = run(*args, 'ranks=2', env=ENV)
+        if why:
+            check(two.returncode == 4 and why in err(two), name + ' is refused', err(two))
+            continue
+        one = run(*args, 'level=1', env=ENV)
+        check(two.returncode == 0 and one.stdout and two.stdout == one.stdout, name + ': the same logits', err(two))
+
+
 def served():
     """A stream of the server: the same text with log-probabilities (level 1) and without (level 2)."""
     with Server('--engine', 'cuda', '--parallel', 1, ctx=128, env=ENV) as s:
@@ -162,6 +227,8 @@ if has_cuda('cuda on the emulated card'):
     levels()
     tensor()
     experts()
+    groups()
+    families()
     served()
     cancelled()
     bench()

@@ -104,6 +104,7 @@ def main():
     for args, why in ((['quality', TALE, '-f', PROMPTS], 'no candidate'),
                       (['quality', TALE, '--candidate', 'act=q8'], 'no corpus'),
                       (['quality', TALE, '-f', PROMPTS, '--candidate', 'colour=red'], 'is not KEY=VALUE'),
+                      (['quality', TALE, '-f', PROMPTS, '--candidate', 'cuda=ranks=2'], 'no effect here'),
                       (['quality', TALE, '-f', PROMPTS, '--candidate', 'threads=x'], 'need a number')):
         r = run(*args)
         check(r.returncode == 2 and why in err(r), ' '.join(map(str, args))[-60:], err(r))

@@ -307,7 +307,7 @@ int cuda__mega_check(ht_plan *p, ht_err *e)
     if (*(volatile uint32_t *)p->state == 0) return 0;
     return HT_FAIL(e, HT_EDEVICE,
                    "cuda: the persistent kernel was given up after 2 s without progress; use the "
-                   "engine option level=1 and report this");
+                   "setting level=1 (--cuda) and report this");
 }
 
 /* In the order of tick() in mega.cu. Waiting is for vectors of other blocks. */

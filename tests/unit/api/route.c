@@ -375,6 +375,20 @@ T_CASE_SECONDS(route, other_assets, 300)
     teardown(&w);
 }
 
+/* Settings of an engine that the entry does not name: there is no such engine here. */
+T_CASE_SECONDS(route, settings_of_another_engine, 300)
+{
+    world w;
+    ht_engine *e;
+    ht_err err = {0};
+    setup(&w, "cpu;threads=1;cuda=ranks=2");
+    T_OK(ht_engine_open(&e, &w.p, &err), err);
+    const ht_json *doc = generate(&w.f, e, 200, 4);
+    T_EQ_STR(text_of(&ht_json_get(doc, "phases")->at[0], "reason"), "NO_ENGINE");
+    ht_engine_close(e);
+    teardown(&w);
+}
+
 /* hetero explain --route: taken, rejected, prices. */
 T_CASE_SECONDS(route, explain, 300)
 {
