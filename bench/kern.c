@@ -17,9 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 enum { COLS = 1024, MANY = 48, WINDOWS = 300 };
 
@@ -227,39 +224,6 @@ static void do_q8_many(bench *b, uint32_t i)
     b->k->q8[b->type](b->w, COLS, &in, 0, MANY, b->y);
 }
 
-#if defined(__x86_64__)
-/* Ceilings of int8 products on AVX2, operations (two a product) a second: vpmaddubsw + vpmaddwd
- * + vpaddd, and four vpmaddubsw summed in 16 bits before one vpmaddwd. */
-__attribute__((target("avx2"))) static double maddubs_rate(int summed)
-{
-    double best = 0;
-    __m256i acc[8], w = _mm256_set1_epi8(3), x = _mm256_set1_epi8(5), one = _mm256_set1_epi16(1);
-    volatile int sink;
-    for (int r = 0; r < 200; r++) {
-        enum { LOOPS = 2000 };
-        for (int i = 0; i < 8; i++) acc[i] = _mm256_setzero_si256();
-        uint64_t t0 = ht_now_ns();
-        for (int n = 0; n < LOOPS; n++) {
-            for (int i = 0; i < 8; i++) {
-                __m256i p = _mm256_maddubs_epi16(w, x);
-                __asm__ volatile("" : "+x"(w), "+x"(x));
-                for (int j = 1; j < (summed ? 4 : 1); j++) {
-                    p = _mm256_add_epi16(p, _mm256_maddubs_epi16(w, x));
-                    __asm__ volatile("" : "+x"(w), "+x"(x));
-                }
-                acc[i] = _mm256_add_epi32(acc[i], _mm256_madd_epi16(p, one));
-            }
-        }
-        double ops = 2.0 * 32 * 8 * LOOPS * (summed ? 4 : 1), s = (double)(ht_now_ns() - t0) * 1e-9;
-        for (int i = 1; i < 8; i++) acc[0] = _mm256_add_epi32(acc[0], acc[i]);
-        sink = _mm256_extract_epi32(acc[0], 0);
-        (void)sink;
-        if (ops / s > best) best = ops / s;
-    }
-    return best;
-}
-#endif
-
 /* The type's weights for every thread; the threads' copies of the first one's bench. */
 static bool begin_type(bench *b, int type, size_t bytes)
 {
@@ -344,6 +308,7 @@ int main(int argc, char **argv)
     unsigned feat = ht_cpu_features();
     ht_read_rate read;
     ht_fma_rate fma;
+    ht_int8_rate int8;
     ht_err e = {0};
     cpu_kern k;
     if (argc > 2 && !strcmp(argv[2], "generic")) feat = 0;
@@ -354,7 +319,9 @@ int main(int argc, char **argv)
         return 1;
     }
     if (ht_measure_read(threads, (uint64_t)1 << 30, NULL, &read, &e) ||
-        ht_measure_fma(threads, NULL, &fma, &e) || ht_team_new(&b->team, threads, &e)) {
+        ht_measure_fma(threads, NULL, &fma, &e) ||
+        ht_measure_int8(threads, argc > 2 ? argv[2] : NULL, &int8, &e) ||
+        ht_team_new(&b->team, threads, &e)) {
         fprintf(stderr, "bench/kern: %s\n", e.msg);
         return 1;
     }
@@ -363,11 +330,8 @@ int main(int argc, char **argv)
     printf("%s, level %s, %d thread%s: read %.1f GB/s (%s), fma %.1f GFLOP/s", ht_cpu_name(),
            k.level, threads, threads > 1 ? "s" : "", read.bytes_per_s * 1e-9, read.kernel,
            fma.flops_per_s * 1e-9);
-#if defined(__x86_64__)
-    if (ht_cpu_features() & HT_CPU_AVX2)
-        printf(", one thread's maddubs+madd %.0f GOP/s, summed %.0f", maddubs_rate(0) * 1e-9,
-               maddubs_rate(1) * 1e-9);
-#endif
+    printf(", 8-bit products %.0f GOP/s (%s)", int8.ops_per_s * 1e-9, int8.isa);
+    if (int8.summed_ops_per_s > 0) printf(", %.0f summed in 16 bits", int8.summed_ops_per_s * 1e-9);
     printf("\n");
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) report_type(b, types[i], mib << 20);
     ht_team_free(b->team);

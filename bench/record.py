@@ -17,10 +17,11 @@ repeated, and no round is begun that would end after `budget` seconds. Exit: 0 a
 the same command again, 2 a figure is above what the machine was measured to do.
 
 The bound of a cell is the least time of its bytes and operations (performance.md 7) at the best
-read bandwidth and multiply-add rate that any run of the cell measured. The share of what was
-sustained is that of the mean rate in windows between our own samples. Complete compute, Cn, is a
-prompt of n tokens and 16 tokens after it, from the cells ppn and tg@n. Needs only the standard
-library.
+read bandwidth and multiply-add rate that any run of the cell measured. A prompt of --act q8 has one of
+its own: products at the rate of 8-bit ones (on AVX2 widened at once, and "summed": four added in 16
+bits before), attention at that of multiply-adds. The share of what was sustained is that of the mean
+rate in windows between our own samples. Complete compute, Cn, is a prompt of n tokens and 16 tokens
+after it, from the cells ppn and tg@n. Needs only the standard library.
 """
 import json
 
@@ -43,8 +44,8 @@ def hetero(a, model, cells, act):
         row = next(r for r in out['rows'] if r['test'] == name)
         samples[cell] = row['samples']
         facts[cell] = {k: row.get(k) for k in ('bytesPerToken', 'flopsPerToken', 'stages', 'barrierPercent')}
-        facts[cell].update(read=out['machine']['readBytesPerS'], fma=out['machine']['fmaFlopsPerS'],
-                           version=out['engine']['version'], machine=out['machine'])
+        facts[cell].update({k: out['machine'][v] for k, v in rounds.RATES.items() if v in out['machine']})
+        facts[cell].update(version=out['engine']['version'], machine=out['machine'])
         facts[cell].update(rounds.pace(row.get('sustained') or {}, a.reps))
     return [('hetero ' + act, samples, facts)]
 

@@ -12,6 +12,7 @@ import time
 
 SCHEMA = 'hetero/bench/2'
 COMPLETE_TOKENS = 16
+RATES = {'read': 'readBytesPerS', 'fma': 'fmaFlopsPerS', 'int8': 'int8OpsPerS', 'int8summed': 'int8SummedOpsPerS'}
 BELOW_F32 = (' q8', ' bf16')    # how the names of systems end whose products are not in f32
 
 
@@ -99,7 +100,7 @@ def keep(doc, kind, name, samples, facts, options):
         c = find_cell(doc, kind, cell)
         c['samples'].setdefault(name, []).extend(got)
         f = c['facts'].setdefault(name, {})
-        best = {k: max(f.get(k) or 0, facts[cell][k]) for k in ('read', 'fma') if k in facts[cell]}
+        best = {k: max(f.get(k) or 0, facts[cell][k]) for k in RATES if k in facts[cell]}
         paces = f.get('sustained', []) + facts[cell].get('sustained', [])
         f.update(facts[cell])
         f.update(best)
@@ -171,6 +172,17 @@ def bounds(c):
     return own[0]['bytesPerToken'] / max(f['read'] for f in own), by_flops
 
 
+def share_int8(c, name, ts, rate):
+    """Percent of the bound of a prompt whose products are of bytes: those at the rate of that name, attention at the
+    multiply-adds'. None: it has none, or the rate was not measured."""
+    f = c['facts'].get(name) or {}
+    stages = {s['stage']: s.get('flops', 0) for s in f.get('stages') or []}
+    if not name.endswith(' q8') or not c['cell'].startswith('pp') or not f.get(rate) or not sum(stages.values()):
+        return None
+    attn = stages.get('attn', 0) / sum(stages.values())
+    return 100 * ts * f['flopsPerToken'] * (attn / f['fma'] + (1 - attn) / f[rate])
+
+
 def of_sustained(c, name):
     """Percent of what the machine kept up around the samples: their median over the median rate. None: unknown."""
     f = c['facts'].get(name) or {}
@@ -198,13 +210,14 @@ def table_cells(doc, wrong):
             s, own = c['samples'][name], name.startswith('hetero')
             # Products below f32 have rates of their own: the multiply-add rate is no bound of theirs.
             ours = own and not (name.endswith(BELOW_F32) and least and least[1] >= least[0])
-            share = 100 * ts / top if top and ours else None
+            shares = [(100 * ts / top, 'read' if least[0] > least[1] else 'FMA')] if top and ours else []
+            shares += [(share, label) for rate, label in (('int8', 'int8'), ('int8summed', 'summed'))
+                       for share in [share_int8(c, name, ts, rate)] if share]
             kept = of_sustained(c, name) if ours else None
-            if share and share > 100:
-                wrong.append('%s %s %s: %.0f %% of the bound' % (c['type'], c['cell'], name, share))
+            if shares and min(shares)[0] > 100:
+                wrong.append('%s %s %s: %.0f %% of the bound' % (c['type'], c['cell'], name, min(shares)[0]))
             line(c['type'], c['cell'], '%.1f' % top if top else '', name, '%.2f' % ts,
-                 '%.2f-%.2f' % (min(s), max(s)), len(s),
-                 '%.0f %% %s' % (share, 'read' if least[0] > least[1] else 'FMA') if share else '',
+                 '%.2f-%.2f' % (min(s), max(s)), len(s), ' / '.join('%.0f %% %s' % x for x in shares),
                  '%.0f %%' % kept if kept else '',
                  '%.2f' % (ts / max(peers)) if own and peers else '')
 
@@ -247,9 +260,9 @@ def table_stages(doc):
                 line('type', 'work', 'system', 'where the time goes: stage share of time (share of its bound)')
                 line('---', '---', '---', '---')
                 head = True
-            whole = name.endswith(BELOW_F32) and c['cell'].startswith('pp')  # as in table_cells
+            whole = name.endswith(BELOW_F32) and c['cell'].startswith('pp') and not f.get('int8')
             text = ', '.join('%s %.0f %%' % (s['stage'], 100 * s['ns'] / total) +
-                             ('' if whole else ' (%.0f)' % s['boundPercent'])
+                             ('' if whole or s['boundPercent'] is None else ' (%.0f)' % s['boundPercent'])
                              for s in stages if s['ns'] > total / 200)
             line(c['type'], c['cell'], name, '%s; at barriers %.0f %%' % (text, f.get('barrierPercent') or 0))
 

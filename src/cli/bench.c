@@ -59,6 +59,7 @@ typedef struct {
     double n_layers, device_rate[2]; /* of the model; by phase, see row */
     ht_read_rate memory;
     ht_fma_rate fma;
+    ht_int8_rate int8; /* measured where `ints` */
     char *checks, *inspected;
     bool reduced; /* prompts run in other arithmetic than the check's and the multiply-add rate's */
     bool ints;    /* act q8 on quantised weights: products are of integers, in all rows */
@@ -274,12 +275,20 @@ static int measure(work *w, ht_err *e)
 {
     ht_read_rate read;
     ht_fma_rate fma;
-    cli__say(w->c, CLI_DEBUG, "measuring read bandwidth and multiply-add rate with %d threads",
+    ht_int8_rate int8;
+    cli__say(w->c, CLI_DEBUG, "measuring read bandwidth and rates of products with %d threads",
              w->threads);
     HT_TRY(ht_measure_read(w->threads, MEMORY_BYTES, w->isa, &read, e));
     keep_best(&w->memory, &read);
     HT_TRY(ht_measure_fma(w->threads, w->isa, &fma, e));
     if (fma.flops_per_s > w->fma.flops_per_s) w->fma = fma;
+    if (w->ints) {
+        HT_TRY(ht_measure_int8(w->threads, w->isa, &int8, e));
+        if (int8.summed_ops_per_s < w->int8.summed_ops_per_s)
+            int8.summed_ops_per_s = w->int8.summed_ops_per_s;
+        if (int8.ops_per_s < w->int8.ops_per_s) int8.ops_per_s = w->int8.ops_per_s;
+        w->int8 = int8;
+    }
     for (size_t i = 0; i < w->n_rows; i++) {
         row *r = &w->rows[i];
         if (r->bytes <= 0) continue;
@@ -305,6 +314,12 @@ static bool below_f32(const work *w, const row *r)
     return w->ints || (w->reduced && !r->decode);
 }
 
+/* The stage that computes in f32 under act q8 too. */
+static bool is_attn(const stage_cost *c)
+{
+    return strcmp(c->name, "attn") == 0;
+}
+
 static double share_fma(const work *w, const row *r)
 {
     if (r->device_rate > 0) return -1; /* what the host can do is no bound for it */
@@ -320,23 +335,43 @@ static double share_pace(const work *w, const row *r)
     return r->pace.flops_per_s > 0 ? 100 * r->mean * r->flops / r->pace.flops_per_s : -1;
 }
 
-/* A rate above what was measured as possible means that a measurement is wrong. */
+/* A prompt of act q8: its products at the rate of those of bytes, attention at that of multiply-adds,
+ * which it is made of. rate: one of w->int8. */
+static double share_int8(const work *w, const row *r, double rate)
+{
+    double attn = 0, all = 0;
+    for (size_t i = 0; i < r->n_stages; i++) {
+        all += r->stage[i].flops;
+        if (is_attn(&r->stage[i])) attn += r->stage[i].flops;
+    }
+    if (r->decode || !w->ints || r->device_rate > 0 || all <= 0 || rate <= 0) return -1;
+    return 100 * r->mean * r->flops * (attn / w->fma.flops_per_s + (all - attn) / rate) / all;
+}
+
+/* A rate above what was measured as possible means that a measurement is wrong. Kernels of avx2 add
+ * some products in 16 bits, so their bound is the greater of the two rates. */
 static bool is_impossible(const work *w, const row *r)
 {
-    return share_read(r) > 100 || share_fma(w, r) > 100;
+    const ht_int8_rate *i = &w->int8;
+    const double most = i->ops_per_s > i->summed_ops_per_s ? i->ops_per_s : i->summed_ops_per_s;
+    return share_read(r) > 100 || share_fma(w, r) > 100 || share_int8(w, r, most) > 100;
 }
 
 /* ---- results ---- */
 
 /* The least time of a stage on this machine over the time it took, in percent; negative: not known,
- * as of a prompt's products below f32. Its bytes come again after all others of its row, so they
+ * as of a prompt's products in bf16. Its bytes come again after all others of its row, so they
  * are read at the rate of a buffer of that size. */
 static double stage_share(const work *w, const row *r, const stage_cost *c)
 {
     if (r->device_rate > 0) return c->ns > 0 ? 100e9 * c->bytes / r->device_rate / c->ns : 0;
-    if (!r->decode && below_f32(w, r) && strcmp(c->name, "attn") != 0) return -1;
+    double products = w->fma.flops_per_s;
+    if (!r->decode && below_f32(w, r) && !is_attn(c)) {
+        if (w->reduced || w->int8.ops_per_s <= 0) return -1;
+        products = w->int8.ops_per_s;
+    }
     double rate = r->read.bytes_per_s > 0 ? r->read.bytes_per_s : w->memory.bytes_per_s;
-    double read = c->bytes / rate, fma = c->flops / w->fma.flops_per_s;
+    double read = c->bytes / rate, fma = c->flops / products;
     return c->ns > 0 ? 100e9 * (read > fma ? read : fma) / c->ns : 0;
 }
 
@@ -345,6 +380,14 @@ static double stages_ns(const row *r)
     double ns = 0;
     for (size_t i = 0; i < r->n_stages; i++) ns += r->stage[i].ns;
     return ns;
+}
+
+/* null: not meaningful. */
+static void json_share(ht_jw *j, const char *key, double percent)
+{
+    ht_jw_key(j, key);
+    if (percent >= 0) ht_jw_real(j, percent);
+    else ht_jw_null(j);
 }
 
 static void json_stages(ht_jw *j, const work *w, const row *r)
@@ -359,9 +402,7 @@ static void json_stages(ht_jw *j, const work *w, const row *r)
         ht_jw_kreal(j, "ns", c->ns);
         ht_jw_kreal(j, "bytes", c->bytes);
         ht_jw_kreal(j, "flops", c->flops);
-        ht_jw_key(j, "boundPercent");
-        if (stage_share(w, r, c) >= 0) ht_jw_real(j, stage_share(w, r, c));
-        else ht_jw_null(j);
+        json_share(j, "boundPercent", stage_share(w, r, c));
         ht_jw_end(j, '}');
     }
     ht_jw_end(j, ']');
@@ -407,15 +448,13 @@ static void json_row(ht_jw *j, const work *w, const row *r)
     ht_jw_kuint(j, "depth", r->depth);
     ht_jw_kreal(j, "bytesPerToken", r->bytes);
     ht_jw_kreal(j, "flopsPerToken", r->flops);
-    ht_jw_key(j, "readPercent");
-    if (share_read(r) >= 0) ht_jw_real(j, share_read(r));
-    else ht_jw_null(j);
+    json_share(j, "readPercent", share_read(r));
     ht_jw_key(j, "readBoundBytesPerS");
     if (r->decode) ht_jw_real(j, r->device_rate > 0 ? r->device_rate : r->read.bytes_per_s);
     else ht_jw_null(j);
-    ht_jw_key(j, "fmaPercent");
-    if (share_fma(w, r) >= 0) ht_jw_real(j, share_fma(w, r));
-    else ht_jw_null(j);
+    json_share(j, "fmaPercent", share_fma(w, r));
+    json_share(j, "int8Percent", share_int8(w, r, w->int8.ops_per_s));
+    json_share(j, "int8SummedPercent", share_int8(w, r, w->int8.summed_ops_per_s));
     json_pace(j, w, r);
     if (r->device_rate > 0) json_device(j, w, r);
     ht_jw_kbool(j, "impossible", is_impossible(w, r));
@@ -446,6 +485,12 @@ static int out_json(work *w, const char *info, ht_err *e)
     ht_jw_kstr(&j, "readKernel", w->memory.kernel);
     ht_jw_kreal(&j, "fmaFlopsPerS", w->fma.flops_per_s);
     ht_jw_kstr(&j, "fmaIsa", w->fma.isa);
+    if (w->ints) {
+        ht_jw_kreal(&j, "int8OpsPerS", w->int8.ops_per_s);
+        if (w->int8.summed_ops_per_s > 0)
+            ht_jw_kreal(&j, "int8SummedOpsPerS", w->int8.summed_ops_per_s);
+        ht_jw_kstr(&j, "int8Isa", w->int8.isa);
+    }
     ht_jw_end(&j, '}');
     ht_jw_key(&j, "reference");
     ht_jw_raw(&j, w->checks, strlen(w->checks));
@@ -462,6 +507,15 @@ static void percent(char out[16], double p)
 {
     if (p < 0) snprintf(out, 16, "%s", "");
     else snprintf(out, 16, "%.1f", p);
+}
+
+/* Against either rate where there are two. */
+static void percent_int8(char out[40], const work *w, const row *r)
+{
+    char one[16], two[16];
+    percent(one, share_int8(w, r, w->int8.ops_per_s));
+    percent(two, share_int8(w, r, w->int8.summed_ops_per_s));
+    snprintf(out, 40, "%s%s%s", one, *two ? " / " : "", two);
 }
 
 /* Where the time went; the last column is the least time of the stage over the time it took. */
@@ -512,7 +566,7 @@ static int out_table(work *w, ht_err *e)
 {
     ht_buf b;
     ht_json *doc;
-    char size[32], per[32], read[16], fma[16], pace[16];
+    char size[32], per[32], read[16], fma[16], int8[40], pace[16];
     const char *name = strrchr(w->c->model, '/');
     HT_TRY(ht_json_parse(w->arena, w->inspected, strlen(w->inspected), 0, "inspect", &doc, e));
     cli__bytes(cli__num(doc, "model.tensorBytes", 0), size);
@@ -520,24 +574,31 @@ static int out_table(work *w, ht_err *e)
     ht_buf_str(
         &b,
         "| model | size | params | engine | threads | test | t/s | bytes/token | % read | % FMA "
-        "| % sustained |\n"
-        "| --- | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
+        "| % int8 | % sustained |\n"
+        "| --- | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
     for (size_t i = 0; i < w->n_rows; i++) {
         const row *r = &w->rows[i];
         cli__bytes(r->bytes, per);
         percent(read, share_read(r));
         percent(fma, share_fma(w, r));
+        percent_int8(int8, w, r);
         percent(pace, share_pace(w, r));
-        ht_buf_fmt(&b, "| %s | %s | %.2f M | %s | %d | %s | %.2f ± %.2f | %s | %s | %s | %s |\n",
+        ht_buf_fmt(&b,
+                   "| %s | %s | %.2f M | %s | %d | %s | %.2f ± %.2f | %s | %s | %s | %s | %s |\n",
                    name ? name + 1 : w->c->model, size, cli__num(doc, "model.parameters", 0) / 1e6,
-                   r->engine, w->threads, r->test, r->mean, r->sd, per, read, fma, pace);
+                   r->engine, w->threads, r->test, r->mean, r->sd, per, read, fma, int8, pace);
     }
     ht_buf_fmt(
         &b,
         "\n%u repetitions; this machine now: read %.1f GB/s (1 GiB buffer, %s), multiply-add %.1f "
-        "GFLOP/s (%s)\n",
+        "GFLOP/s (%s)",
         w->reps, w->memory.bytes_per_s / 1e9, w->memory.kernel, w->fma.flops_per_s / 1e9,
         w->fma.isa);
+    if (w->ints)
+        ht_buf_fmt(&b, ", 8-bit products %.1f GOP/s (%s)", w->int8.ops_per_s / 1e9, w->int8.isa);
+    if (w->int8.summed_ops_per_s > 0)
+        ht_buf_fmt(&b, ", %.1f when four are added in 16 bits", w->int8.summed_ops_per_s / 1e9);
+    ht_buf_str(&b, "\n");
     table_device(&b, w);
     table_stages(&b, w);
     int rc = ht_buf_ok(&b, "benchmark", e);

@@ -1,4 +1,4 @@
-/* measure.c - read bandwidth and multiply-add rate.
+/* measure.c - read bandwidth, multiply-add rate and rate of 8-bit products.
  *
  * Reading: every thread sums its own part of a buffer far larger than the caches, in three access
  * patterns, because which one fills the memory queues best depends on the processor's prefetchers:
@@ -7,6 +7,7 @@
  *   prefetch  one stream with software prefetch 1 KiB ahead
  * Multiply-adds: independent chains of vector multiply-adds in registers, enough of them to cover
  * the latency of the units (latency 4 x 2 per cycle = 8 chains at least; 12 are used).
+ * Products of bytes: the same with the instructions that --act q8 uses.
  * The results are consumed, so that no compiler can drop the work.
  *
  * A pass lasts a millisecond (multiply-adds) or some ten (reading): the best of a few finds a
@@ -23,7 +24,7 @@
 #define TARGET(x) __attribute__((target(x)))
 #endif
 
-enum { PASSES = 4, FMA_PASSES = 6, CHAINS = 12, FMA_ROUNDS = 400000 };
+enum { PASSES = 4, FMA_PASSES = 6, CHAINS = 12, CHAINS_AVX2 = 8, SUMMED = 4, FMA_ROUNDS = 400000 };
 enum {
     PART_UNIT = 64 << 10,         /* a thread's part: whole pages in each of four streams        */
     PASS_BYTES = 256 << 20,       /* a pass reads at least this much, over and over if need be   */
@@ -35,7 +36,8 @@ typedef struct {
     uint64_t pad[7];
 } line;
 typedef uint64_t (*read_fn)(const uint8_t *p, size_t n); /* n a multiple of 4 KiB               */
-typedef double (*fma_fn)(uint32_t rounds, float seed);   /* runs rounds * CHAINS vector FMAs    */
+typedef double (*fma_fn)(uint32_t rounds, float seed);   /* runs rounds * CHAINS vector FMAs, or
+                                                            products of bytes                   */
 typedef struct {
     read_fn read;
     fma_fn fma;
@@ -91,6 +93,25 @@ static double fma_c(uint32_t rounds, float seed)
 {
     float x = 1.0f - seed * 1e-7f, y = seed, sum = 0;
 #define INIT(i) float a##i[4] = {(float)i, (float)i, (float)i, (float)i};
+#define STEP(i)                                                                                    \
+    a##i[0] = a##i[0] * x + y, a##i[1] = a##i[1] * x + y, a##i[2] = a##i[2] * x + y,               \
+    a##i[3] = a##i[3] * x + y;
+#define SUM(i) sum += a##i[0] + a##i[1] + a##i[2] + a##i[3];
+    EACH12(INIT)
+    for (uint32_t r = 0; r < rounds; r++) {
+        EACH12(STEP)
+    }
+    EACH12(SUM)
+    return (double)sum;
+#undef INIT
+#undef STEP
+#undef SUM
+}
+
+static double int8_c(uint32_t rounds, float seed)
+{
+    uint32_t x = (uint32_t)seed | 1, y = x + 2, sum = 0;
+#define INIT(i) uint32_t a##i[4] = {i, i + 1, i + 2, i + 3};
 #define STEP(i)                                                                                    \
     a##i[0] = a##i[0] * x + y, a##i[1] = a##i[1] * x + y, a##i[2] = a##i[2] * x + y,               \
     a##i[3] = a##i[3] * x + y;
@@ -182,6 +203,67 @@ FMA_KERNEL(fma_avx2, "avx2,fma", __m256, _mm256_set1_ps, _mm256_cvtss_f32)
 #define STEP(i) a##i = _mm512_fmadd_ps(a##i, x, y);
 #define SUM(i)  sum = _mm512_add_ps(sum, a##i);
 FMA_KERNEL(fma_avx512, "avx512f", __m512, _mm512_set1_ps, _mm512_cvtss_f32)
+#undef INIT
+#undef STEP
+#undef SUM
+
+/* Products of unsigned bytes w and signed bytes x, `deep` of them added in 16 bits before they are
+ * widened. Their factors are made unknown each time: a product that never changes would be made
+ * once. */
+TARGET("avx2")
+static inline __attribute__((always_inline)) double maddubs(uint32_t rounds, float seed,
+                                                            const int deep)
+{
+    __m256i w = _mm256_set1_epi8(3), x = _mm256_set1_epi8((char)seed), one = _mm256_set1_epi16(1);
+    __m256i total = _mm256_setzero_si256();
+#define INIT(i) __m256i a##i = _mm256_setzero_si256();
+#define STEP(i)                                                                                    \
+    {                                                                                              \
+        __m256i p = _mm256_maddubs_epi16(w, x);                                                    \
+        __asm__ volatile("" : "+x"(w), "+x"(x));                                                   \
+        for (int j = 1; j < deep; j++) {                                                           \
+            p = _mm256_add_epi16(p, _mm256_maddubs_epi16(w, x));                                   \
+            __asm__ volatile("" : "+x"(w), "+x"(x));                                               \
+        }                                                                                          \
+        a##i = _mm256_add_epi32(a##i, _mm256_madd_epi16(p, one));                                  \
+    }
+#define SUM(i) total = _mm256_add_epi32(total, a##i);
+    EACH8(INIT)
+    for (uint32_t r = 0; r < rounds; r++) {
+        EACH8(STEP)
+    }
+    EACH8(SUM)
+    return (double)_mm256_extract_epi32(total, 0);
+#undef INIT
+#undef STEP
+#undef SUM
+}
+TARGET("avx2") static double int8_avx2(uint32_t rounds, float seed)
+{
+    return maddubs(rounds, seed, 1);
+}
+TARGET("avx2") static double int8_summed_avx2(uint32_t rounds, float seed)
+{
+    return maddubs(rounds, seed, SUMMED);
+}
+
+TARGET("avx512f,avx512vnni") static double int8_vnni(uint32_t rounds, float seed)
+{
+    const __m512i w = _mm512_set1_epi8(3), x = _mm512_set1_epi8((char)seed);
+    __m512i total = _mm512_setzero_si512();
+#define INIT(i) __m512i a##i = _mm512_setzero_si512();
+#define STEP(i) a##i = _mm512_dpbusd_epi32(a##i, w, x);
+#define SUM(i)  total = _mm512_add_epi32(total, a##i);
+    EACH12(INIT)
+    for (uint32_t r = 0; r < rounds; r++) {
+        EACH12(STEP)
+    }
+    EACH12(SUM)
+    return (double)_mm_cvtsi128_si32(_mm512_castsi512_si128(total));
+#undef INIT
+#undef STEP
+#undef SUM
+}
 #endif
 
 /* ---- timing ---- */
@@ -210,6 +292,19 @@ static fma_fn pick_fma(unsigned feat, unsigned *lanes, const char **isa)
     (void)feat;
 #endif
     return *lanes = 4, *isa = "generic", fma_c;
+}
+
+/* The kernel of products of bytes, and operations of a round of it. */
+static fma_fn pick_int8(unsigned feat, double *ops, const char **isa)
+{
+#if defined(__x86_64__)
+    if ((feat & HT_CPU_AVX512) && (feat & HT_CPU_VNNI))
+        return *ops = 2.0 * 64 * CHAINS, *isa = "avx512+vnni", int8_vnni;
+    if (feat & HT_CPU_AVX2) return *ops = 2.0 * 32 * CHAINS_AVX2, *isa = "avx2", int8_avx2;
+#else
+    (void)feat;
+#endif
+    return *ops = 2.0 * 4 * CHAINS, *isa = "generic", int8_c;
 }
 
 static void read_rank(void *arg, int rank, int size)
@@ -324,6 +419,26 @@ int ht_measure_fma(int threads, const char *isa_max, ht_fma_rate *r, ht_err *e)
     HT_TRY(make_job(&j, &team, threads, e));
     double flops = 2.0 * lanes * CHAINS * (double)FMA_ROUNDS * threads;
     r->flops_per_s = flops * 1e9 / (double)best_ns(team, fma_rank, &j, FMA_PASSES);
+    free_job(&j, team, 0);
+    return 0;
+}
+
+int ht_measure_int8(int threads, const char *isa_max, ht_int8_rate *r, ht_err *e)
+{
+    double ops;
+    job j = {0};
+    ht_team *team;
+    *r = (ht_int8_rate){0};
+    j.fma = pick_int8(allowed_features(isa_max), &ops, &r->isa);
+    HT_TRY(make_job(&j, &team, threads, e));
+    ops *= (double)FMA_ROUNDS * threads * 1e9;
+    r->ops_per_s = ops / (double)best_ns(team, fma_rank, &j, FMA_PASSES);
+#if defined(__x86_64__)
+    if (j.fma == int8_avx2) {
+        j.fma = int8_summed_avx2;
+        r->summed_ops_per_s = SUMMED * ops / (double)best_ns(team, fma_rank, &j, FMA_PASSES);
+    }
+#endif
     free_job(&j, team, 0);
     return 0;
 }

@@ -1,5 +1,5 @@
-/* measure.h - what this machine can do right now: read bandwidth of memory and multiply-add rate,
- * with the threads an engine would use. Measured in the run that needs them, since a virtual
+/* measure.h - what this machine can do right now: read bandwidth of memory, multiply-add rate and
+ * rate of 8-bit products, with the threads an engine would use. Measured in the run that needs them, since a virtual
  * machine's neighbours change them by the minute. Figures of ht_measure_* are the best of several
  * passes: a bound, not a mean. What the machine keeps up over the time of a measurement is another
  * figure, ht_pace: a virtual processor shares its core with neighbours, and work of seconds cannot
@@ -17,6 +17,13 @@ typedef struct {
     double flops_per_s;              /* f32, two operations per multiply-add                      */
     const char *isa;                 /* "generic", "avx2", "avx512"                               */
 } ht_fma_rate;
+typedef struct {
+    double ops_per_s;                /* products of bytes added up in 32 bits, two operations each */
+    double summed_ops_per_s;         /* avx2: four products of a lane added in 16 bits before they
+                                        are widened; 0: the instruction widens by itself          */
+    const char *isa;                 /* "generic", "avx2" (vpmaddubsw, vpmaddwd, vpaddd),
+                                        "avx512+vnni" (vpdpbusd)                                  */
+} ht_int8_rate;
 
 /* Read a buffer of `bytes` again and again with all threads: memory bandwidth when it is far larger
  * than the caches, the caches' own when it fits them. Rounded up to 64 KiB a thread; lowered to a
@@ -24,6 +31,8 @@ typedef struct {
 HT_MUST_USE int ht_measure_read(int threads, uint64_t bytes, const char *isa_max, ht_read_rate *,
                                 ht_err *);
 HT_MUST_USE int ht_measure_fma(int threads, const char *isa_max, ht_fma_rate *, ht_err *);
+/* Of the instructions that --act q8 of the cpu engine is made of at this level. */
+HT_MUST_USE int ht_measure_int8(int threads, const char *isa_max, ht_int8_rate *, ht_err *);
 
 /* Rates over all of the time in the windows taken, of the same kernels: to be taken in turn with
  * what is measured. One caller at a time. */

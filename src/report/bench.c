@@ -216,12 +216,12 @@ static void rows_facts(const ht_json *j, const char *name, ht_buf *b)
 static void rows_table(const ht_json *rows, ht_buf *b)
 {
     report__table(b, "test|engine|tok/s|sd|n|% of read bound|% of multiply-add|"
-                     "% of what was sustained|note");
+                     "% of 8-bit products|% of what was sustained|note");
     for (size_t i = 0; i < rows->n; i++) {
         const ht_json *r = &rows->at[i];
-        static const char *const key[] = {"ts",          "sd",         "n",
-                                          "readPercent", "fmaPercent", "sustained.percent"};
-        static const int decimals[] = {2, 2, 0, 1, 1, 1};
+        static const char *const key[] = {
+            "ts", "sd", "n", "readPercent", "fmaPercent", "int8Percent", "sustained.percent"};
+        static const int decimals[] = {2, 2, 0, 1, 1, 1, 1};
         report__tr(b);
         report__td(b, "", report__str(r, "test", "?"));
         report__td(b, "", report__str(r, "engine", "?"));

@@ -183,6 +183,7 @@ def bench():
         check((x['readPercent'] is None) == x['test'].startswith('pp'), x['test'] + ' share of reading')
     check(any(x['impossible'] for x in d['rows']) == (r.returncode == 1), 'a share above 100 % is an error')
     check(d['machine']['readBytesPerS'] > 0 and d['machine']['fmaFlopsPerS'] > 0, 'the machine was measured')
+    check('int8OpsPerS' not in d['machine'] and d['rows'][0]['int8Percent'] is None, 'f32: no rate of integers')
     check(d['reference']['ok'] is True, 'the engine was checked before it was timed')
     q8 = os.path.join(SHARED, 'data', 'models', 'smollm2-draft-15m-q8_0.gguf')
     if not os.path.exists(q8):
@@ -191,6 +192,11 @@ def bench():
         d = doc('bench', q8, '-p', '20', '-n', '2', '-r', 1, '--act', 'q8', '--json', timeout=600) or {'rows': []}
         check([x['fmaPercent'] for x in d['rows']] == [None, None] and d['rows'][0]['sustained'] is None and
               d['rows'][1]['sustained']['windows'] == 2, 'integers: no share of multiply-adds', d['rows'])
+        check([x['int8Percent'] is None for x in d['rows']] == [False, True] and d['rows'][0]['int8Percent'] > 0,
+              'integers: a prompt has a share of their own rate, a decode step has none', d['rows'])
+        check(all(s['boundPercent'] is not None for s in d['rows'][0]['stages']), 'and so have its stages', d['rows'][0])
+        m = d['machine']
+        check(m['int8OpsPerS'] > 0 and ('int8SummedOpsPerS' in m) == (m['int8Isa'] == 'avx2'), 'and the machine was measured', m)
     d = doc('bench', '-p', '1', '-n', '0', '-r', 1, '--json', timeout=600)
     check(d and d['reference']['ok'], 'a context that is shorter than the check needs is made long enough', d)
 

@@ -22,8 +22,10 @@ for d in a['-d'].split(','):
             rows.append({'test': name, 'samples': [ts[kind]] * int(a['-r']), 'bytesPerToken': 100.0,
                          'flopsPerToken': 50.0, 'barrierPercent': 5.0,
                          'sustained': {'fmaFlopsPerS': 4000.0} if kind == 'pp' else {'readBytesPerS': 1250.0},
-                         'stages': [{'stage': 'head', 'ns': 10.0, 'boundPercent': 40.0}]})
-print(json.dumps({'rows': rows, 'machine': {'readBytesPerS': 2000.0, 'fmaFlopsPerS': 5000.0},
+                         'stages': [{'stage': 'head', 'ns': 10.0, 'flops': 30.0, 'boundPercent': 40.0},
+                                    {'stage': 'attn', 'ns': 10.0, 'flops': 10.0, 'boundPercent': 40.0}]})
+ints = {'int8OpsPerS': 7500.0, 'int8SummedOpsPerS': 15000.0, 'int8Isa': 'avx2'} if a['--act'] == 'q8' else {}
+print(json.dumps({'rows': rows, 'machine': {'readBytesPerS': 2000.0, 'fmaFlopsPerS': 5000.0, **ints},
                   'engine': {'version': '1'}}))
 '''
 PEER = '''#!/usr/bin/env python3
@@ -114,7 +116,17 @@ def main():
         check('| f16 | pp64 | 100.0 | hetero f32 | 40.00 |' in text, 'a prompt is bound by operations')
         # 64/40 + 16/10 = 3.2 s; the peer 80/5 = 16 s; the bound 64/100 + 16/20 = 1.44 s.
         check('| f16 | C64 | 1440 | hetero f32 | 3200 | -80 % |' in text, 'complete compute: ' + text)
-        check('head 100 % (40); at barriers 5 %' in text, 'the stages are listed')
+        check('head 50 % (40), attn 50 % (40); at barriers 5 %' in text, 'the stages are listed')
+        # A token: 12.5 operations of attention at 5000 a second and 37.5 of bytes at 7500 or 15000: 7.5 and 5 ms.
+        out = os.path.join(tmp, 'ints.json')
+        ints = ('--types', 'q8_0', '--act', 'q8', '--rounds', '1')
+        code, text, err = record(good, *ints)
+        check(code == 0 and '| q8_0 | pp64 | 100.0 | hetero q8 | 40.00 | 40.00-40.00 | 2 | 30 % int8 / 20 % summed |  | 8.00 |'
+              in text, 'a prompt of integers against the rates of theirs: %d %s %s' % (code, text, err))
+        out = os.path.join(tmp, 'ints-bad.json')
+        code, text, err = record(program('over', HETERO % "{'pp': 205.0, 'tg': 10.0}"), *ints)
+        check(code == 2 and 'impossible: q8_0 pp64 hetero q8: 102 % of the bound' in err,
+              'above the greater of them is refused: %d %s' % (code, err))
         out = os.path.join(tmp, 'bad.json')
         code, text, err = record(program('bad', HETERO % "{'pp': 40.0, 'tg': 21.0}"), '--rounds', '1')
         check(code == 2 and 'impossible: f16 tg8@64 hetero f32: 105 % of the bound' in err,

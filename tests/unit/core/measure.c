@@ -34,6 +34,23 @@ T_CASE(measure, multiply_adds_on_the_named_set)
     T_ERR(ht_measure_fma(-1, NULL, &r, &e), HT_EARG, e, "-1 threads");
 }
 
+T_CASE(measure, products_of_bytes_on_the_named_set)
+{
+    ht_int8_rate r;
+    ht_err e;
+    const unsigned feat = ht_cpu_features();
+    static const char *const isa[] = {"generic", "avx2", NULL};
+    for (size_t i = 0; i < 3; i++) {
+        T_OK(ht_measure_int8(2, isa[i], &r, &e), e);
+        T_CHECK(r.ops_per_s > 0 && isfinite(r.ops_per_s), "%g op/s", r.ops_per_s);
+        const bool vnni = !isa[i] && (feat & HT_CPU_AVX512) && (feat & HT_CPU_VNNI);
+        const bool avx2 = i > 0 && !vnni && (feat & HT_CPU_AVX2);
+        T_EQ_STR(r.isa, vnni ? "avx512+vnni" : avx2 ? "avx2" : "generic");
+        T_CHECK((r.summed_ops_per_s > 0) == avx2, "%s: %g op/s", r.isa, r.summed_ops_per_s);
+    }
+    T_ERR(ht_measure_int8(0, NULL, &r, &e), HT_EARG, e, "0 threads");
+}
+
 T_CASE(measure, pace_adds_up_windows)
 {
     ht_pace *p;
