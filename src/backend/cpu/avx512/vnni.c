@@ -1,13 +1,39 @@
 /* vnni.c - --act q8 on AVX-512 VNNI: vpdpbusd multiplies four unsigned bytes of a lane by four
  * signed ones and adds them to 32 bits exactly, so levels stay unsigned and their offset (128,
- * 8, 32) is taken off with the sum of the activations. The same bits as generic C. */
+ * 8, 32) is taken off with the sum of the activations: the integer sums begin at minus the offset
+ * times that sum. The same bits as generic C.
+ *
+ * A group of 16 rows is unpacked once for up to MOST tokens, whose sums stay in registers. The
+ * four bytes of a token come as the memory operand of each vpdpbusd (an embedded broadcast), so
+ * that a product is one operation of the two vector ports: 8 of the 12 that a token's group of
+ * q8_0 or q4_0 takes. */
 #include "backend/cpu/avx512/avx512.h"
 #include <immintrin.h>
 #include <string.h>
 
+/* Straight code for each type and number of tokens; instrumented, it would compile for minutes. */
+#ifdef CPU_INSTRUMENTED
+#define CPU_UNROLLED 0
+#else
+#define CPU_UNROLLED 1
+#endif
+
+/* Bytes that weights are asked for before their use. Tokens that share a pass over a tile: their
+ * sums and the 8 vectors of a group leave 12 of 32 registers for the rest. */
+enum { AHEAD = 8192, MOST = 12 };
+
 /* The directory is compiled without VNNI: not every AVX-512 processor has it. */
 #define VNNI __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
 #define INL  static inline __attribute__((always_inline)) VNNI
+#include "backend/cpu/unroll.h"
+#undef KERN
+#if CPU_UNROLLED
+#define KERN INL
+#else
+#define KERN static __attribute__((noinline)) VNNI
+#endif
+/* In a register from here on: compilers would load or unpack it anew for every token. */
+#define PIN(v) __asm__("" : "+v"(v))
 typedef struct {
     __m512i w[8];
     __m512 d, m, sc0, sc1;
@@ -104,62 +130,155 @@ INL void group_of(const int type, const uint8_t *w, uint32_t g, group16 *o)
     }
 }
 
-INL __m512i four(const int8_t *q)
+/* a += levels times the four bytes at q, the same for every row. */
+INL __m512i times4(__m512i a, __m512i levels, const int8_t *q)
 {
-    int32_t v;
-    memcpy(&v, q, sizeof v);
-    return _mm512_set1_epi32(v);
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0"
+            : "+v"(a)
+            : "v"(levels), "m"(*(const int32_t *)(const void *)q));
+    return a;
+}
+INL __m512i all(const int32_t *v)
+{
+    return _mm512_set1_epi32(*v);
 }
 
-INL __m512 dot(const int type, const group16 *o, const int8_t *q, int32_t sum)
+/* What is the same for all rows of a group, by token: minus the offset of a level times the sum of
+ * the activations (token t at t; q6_k: of half h at 8t + 4h), and that sum times their scale. */
+typedef struct {
+    int32_t from[8 * MOST];
+    float ds[16];
+} per_token;
+
+/* Two tokens at once: four lanes of 128 bits are the halves of both. */
+KERN void halves_q6_k(const int8_t *q, const int nt, int32_t *from)
 {
-    __m512i a = _mm512_setzero_si512(), b = _mm512_setzero_si512();
+    UNROLL(6)
+    for (int t = 0; t < nt; t += 2, q += 64) {
+        __m512i v = _mm512_maskz_loadu_epi32(nt - t > 1 ? 0xffff : 0x00ff, q);
+        v = _mm512_maddubs_epi16(_mm512_set1_epi8(1), v);
+        v = _mm512_madd_epi16(v, _mm512_set1_epi16(-32));
+        v = _mm512_add_epi32(v, _mm512_shuffle_epi32(v, 0x4e));
+        v = _mm512_add_epi32(v, _mm512_shuffle_epi32(v, 0xb1));
+        _mm512_storeu_si512(from + 8 * t, v);
+    }
+}
+
+KERN void tokens_of(const int type, const cpu_q8 *x, size_t at, const int nt, per_token *o)
+{
+    const __mmask16 some = (__mmask16)((1U << nt) - 1);
     if (type == HT_Q6_K) {
-        const __m512i one = _mm512_set1_epi8(1);
-        __m512i sa = a, sb = b; /* sums of the activations of either group of 16 */
-#pragma GCC unroll 4
+        halves_q6_k(x->q + at * 32, nt, o->from);
+        return;
+    }
+    const __m512i sum = _mm512_maskz_loadu_epi32(some, x->sum + at);
+    if (type == HT_Q8_0 || type == HT_Q4_0)
+        _mm512_storeu_si512(o->from,
+                            _mm512_sub_epi32(_mm512_setzero_si512(),
+                                             _mm512_slli_epi32(sum, type == HT_Q8_0 ? 7 : 3)));
+    else
+        _mm512_storeu_ps(
+            o->ds, _mm512_mul_ps(_mm512_maskz_loadu_ps(some, x->d + at), _mm512_cvtepi32_ps(sum)));
+}
+
+/* The integer sum of a group and a token, as numbers; q6_k: each half times its scale. */
+INL __m512 dot(const int type, const group16 *o, const int8_t *q, const int32_t *from)
+{
+    const bool offset = type == HT_Q8_0 || type == HT_Q4_0 || type == HT_Q6_K;
+    __m512i a = offset ? all(from) : _mm512_setzero_si512();
+    if (type == HT_Q6_K) {
+        __m512i b = all(from + 4);
+        UNROLL(4)
         for (int i = 0; i < 4; i++) {
-            a = _mm512_dpbusd_epi32(a, o->w[i], four(q + 4 * i));
-            b = _mm512_dpbusd_epi32(b, o->w[i + 4], four(q + 16 + 4 * i));
-            sa = _mm512_dpbusd_epi32(sa, one, four(q + 4 * i));
-            sb = _mm512_dpbusd_epi32(sb, one, four(q + 16 + 4 * i));
+            a = times4(a, o->w[i], q + 4 * i);
+            b = times4(b, o->w[i + 4], q + 16 + 4 * i);
         }
-        a = _mm512_sub_epi32(a, _mm512_slli_epi32(sa, 5));
-        b = _mm512_sub_epi32(b, _mm512_slli_epi32(sb, 5));
         return _mm512_fmadd_ps(_mm512_cvtepi32_ps(b), o->sc1,
                                _mm512_mul_ps(_mm512_cvtepi32_ps(a), o->sc0));
     }
-#pragma GCC unroll 4
+    __m512i b = _mm512_setzero_si512(); /* two short chains instead of a long one */
+    UNROLL(4)
     for (int i = 0; i < 8; i += 2) {
-        a = _mm512_dpbusd_epi32(a, o->w[i], four(q + 4 * i));
-        b = _mm512_dpbusd_epi32(b, o->w[i + 1], four(q + 4 * i + 4));
+        a = times4(a, o->w[i], q + 4 * i);
+        b = times4(b, o->w[i + 1], q + 4 * i + 4);
     }
     a = _mm512_add_epi32(a, b);
-    if (type == HT_Q4_0) a = _mm512_sub_epi32(a, _mm512_set1_epi32(8 * sum));
-    if (type == HT_Q8_0) a = _mm512_sub_epi32(a, _mm512_set1_epi32(128 * sum));
     return _mm512_cvtepi32_ps(a);
 }
 
-INL __m512 accumulate(const int type, const group16 *o, const cpu_q8 *x, size_t at, __m512 acc)
+/* Ask for the bytes of a group of 32 columns that come AHEAD of group g. */
+INL void fetch(const int type, const uint8_t *w, uint32_t g)
 {
-    __m512 s = dot(type, o, x->q + at * 32, x->sum[at]);
-    acc = _mm512_fmadd_ps(_mm512_mul_ps(o->d, _mm512_set1_ps(x->d[at])), s, acc);
-    if (type == HT_Q4_1 || type == HT_Q4_K)
-        acc = _mm512_fmadd_ps(o->m, _mm512_set1_ps(x->d[at] * (float)x->sum[at]), acc);
-    return acc;
+    const uint32_t bytes = type == HT_Q8_0   ? 544
+                           : type == HT_Q4_1 ? 320
+                           : type == HT_Q6_K ? 420
+                                             : 288;
+    const uint8_t *p = w + (size_t)g * bytes + AHEAD;
+    UNROLL(9)
+    for (uint32_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
 }
 
-INL void tile(const int type, const uint8_t *w, uint32_t k, const cpu_q8 *x, uint32_t t0,
-              uint32_t nt, float *c)
+KERN void tile_times(const int type, const uint8_t *w, uint32_t k, const cpu_q8 *x, uint32_t t0,
+                     const int nt, float *c)
 {
+    __m512 acc[MOST];
     group16 o;
-    memset(c, 0, (size_t)nt * CPU_LANES * sizeof *c);
+    per_token of;
+    UNROLL(12)
+    for (int t = 0; t < nt; t++) acc[t] = _mm512_setzero_ps();
     for (uint32_t g = 0; g < k / 32; g++) {
-        size_t at = (size_t)g * x->n + t0;
-        float *p = c;
+        const size_t at = (size_t)g * x->n + t0;
+        const int8_t *q = x->q + at * 32;
+        const float *d = x->d + at;
+        __asm__("" : "+r"(q)); /* one base for all loads */
+        fetch(type, w, g);
         group_of(type, w, g, &o);
-        for (uint32_t t = 0; t < nt; t++, at++, p += CPU_LANES)
-            _mm512_storeu_ps(p, accumulate(type, &o, x, at, _mm512_loadu_ps(p)));
+        UNROLL(8)
+        for (int i = 0; i < 8; i++) PIN(o.w[i]);
+        tokens_of(type, x, at, nt, &of);
+        __asm__("" : "+m"(of)); /* kept in memory: lanes taken out of a vector cost its port */
+        UNROLL(12)
+        for (int t = 0; t < nt; t++) {
+            __m512 s = dot(type, &o, q + 32 * t, of.from + (type == HT_Q6_K ? 8 * t : t));
+            acc[t] = _mm512_fmadd_ps(_mm512_mul_ps(o.d, _mm512_set1_ps(d[t])), s, acc[t]);
+            if (type == HT_Q4_1 || type == HT_Q4_K)
+                acc[t] = _mm512_fmadd_ps(o.m, _mm512_set1_ps(of.ds[t]), acc[t]);
+        }
+    }
+    UNROLL(12)
+    for (int t = 0; t < nt; t++) _mm512_storeu_ps(c + t * CPU_LANES, acc[t]);
+}
+
+/* At most MOST tokens at once, in groups as equal as can be. */
+KERN void tile(const int type, const uint8_t *w, uint32_t k, const cpu_q8 *x, uint32_t t0,
+               uint32_t nt, float *c)
+{
+    for (uint32_t n; nt; nt -= n, t0 += n, c += n * CPU_LANES) {
+        const uint32_t parts = (nt + MOST - 1) / MOST;
+        n = (nt + parts - 1) / parts;
+#if !CPU_UNROLLED
+        tile_times(type, w, k, x, t0, (int)n, c);
+#else
+#define CASE(n)                                                                                    \
+    case n:                                                                                        \
+        tile_times(type, w, k, x, t0, n, c);                                                       \
+        break;
+        switch (n) {
+            CASE(1)
+            CASE(2)
+            CASE(3)
+            CASE(4)
+            CASE(5)
+            CASE(6)
+            CASE(7)
+            CASE(8)
+            CASE(9)
+            CASE(10)
+            CASE(11)
+        default: tile_times(type, w, k, x, t0, 12, c); break;
+        }
+#undef CASE
+#endif
     }
 }
 
