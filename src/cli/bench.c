@@ -335,8 +335,8 @@ static double share_pace(const work *w, const row *r)
     return r->pace.flops_per_s > 0 ? 100 * r->mean * r->flops / r->pace.flops_per_s : -1;
 }
 
-/* A prompt of act q8: its products at the rate of those of bytes, attention at that of multiply-adds,
- * which it is made of. rate: one of w->int8. */
+/* A prompt of act q8: its products at the rate of those of bytes, attention at that of
+ * multiply-adds, which it is made of. rate: one of w->int8. */
 static double share_int8(const work *w, const row *r, double rate)
 {
     double attn = 0, all = 0;

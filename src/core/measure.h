@@ -1,6 +1,6 @@
 /* measure.h - what this machine can do right now: read bandwidth of memory, multiply-add rate and
- * rate of 8-bit products, with the threads an engine would use. Measured in the run that needs them, since a virtual
- * machine's neighbours change them by the minute. Figures of ht_measure_* are the best of several
+ * rate of 8-bit products, with the threads an engine would use. Measured in the run that needs
+ * them, since a virtual machine's neighbours change them by the minute. Figures of ht_measure_* are the best of several
  * passes: a bound, not a mean. What the machine keeps up over the time of a measurement is another
  * figure, ht_pace: a virtual processor shares its core with neighbours, and work of seconds cannot
  * be faster than such a core is on average. */
@@ -18,7 +18,7 @@ typedef struct {
     const char *isa;                 /* "generic", "avx2", "avx512"                               */
 } ht_fma_rate;
 typedef struct {
-    double ops_per_s;                /* products of bytes added up in 32 bits, two operations each */
+    double ops_per_s;                /* products of bytes added in 32 bits, two operations each   */
     double summed_ops_per_s;         /* avx2: four products of a lane added in 16 bits before they
                                         are widened; 0: the instruction widens by itself          */
     const char *isa;                 /* "generic", "avx2" (vpmaddubsw, vpmaddwd, vpaddd),
