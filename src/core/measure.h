@@ -1,9 +1,9 @@
 /* measure.h - what this machine can do right now: read bandwidth of memory, multiply-add rate and
  * rate of 8-bit products, with the threads an engine would use. Measured in the run that needs
- * them, since a virtual machine's neighbours change them by the minute. Figures of ht_measure_* are the best of several
- * passes: a bound, not a mean. What the machine keeps up over the time of a measurement is another
- * figure, ht_pace: a virtual processor shares its core with neighbours, and work of seconds cannot
- * be faster than such a core is on average. */
+ * them, since a virtual machine's neighbours change them by the minute. Figures of ht_measure_*
+ * are the best of several passes: a bound, not a mean. What the machine keeps up over the time of a
+ * measurement is another figure, ht_pace: a virtual processor shares its core with neighbours, and
+ * work of seconds cannot be faster than such a core is on average. */
 #ifndef HT_CORE_MEASURE_H
 #define HT_CORE_MEASURE_H
 #include "core/err.h"
