@@ -40,20 +40,21 @@ static void write_cuts(ht_jw *w, const ht_engine *e, const api__unit *u, const h
 }
 
 /* Dispatches and barriers of one step: a cover is planned for one row and run once on a sequence of
- * its own. They are counts of the cover's structure; rows and depth do not change them. What the
- * engine says of that plan is written as "facts". */
+ * its own. They are counts of the cover's structure; rows and depth do not change them. Spans of
+ * act f16 are made for many rows and are planned for as many. What the engine says of that plan is
+ * written as "facts". */
 static int count_step(const ht_engine *e, const api__unit *u, const ht_cut *cuts, size_t n,
-                      uint8_t flags, ht_jw *w, ht_run_stats *out, ht_err *err)
+                      const ht_bucket *of, ht_jw *w, ht_run_stats *out, ht_err *err)
 {
-    ht_bucket b = {.rows = 1,
+    ht_bucket b = {.rows = of->act == HT_ACT_F16 ? of->rows : 1,
                    .seqs = 1,
                    .want = 1,
                    .steps = 1,
                    .ctx = e->ctx,
                    .past = e->ctx,
                    .kv_fmt = api__kv_fmt(&e->kv),
-                   .act = e->act,
-                   .flags = flags};
+                   .act = of->act,
+                   .flags = of->flags};
     ht_plan *plan = NULL;
     ht_seq *seq = NULL;
     HT_TRY(u->be->plan(&plan, u->dev, api__kv_of(e, u), e->tape, cuts, n, &b, err));
@@ -150,7 +151,7 @@ static int write_cover(ht_jw *w, const ht_engine *e, int phase, const ht_bucket 
     ht_jw_obj(w);
     ht_jw_kstr(w, "sha256", hash);
     ht_jw_kuint(w, "n", n);
-    HT_TRY(count_step(e, u, cuts, n, b->flags, w, &st, err));
+    HT_TRY(count_step(e, u, cuts, n, b, w, &st, err));
     ht_jw_kuint(w, "dispatchesPerStep", st.dispatches);
     ht_jw_kuint(w, "barriersPerStep", st.barriers);
     ht_jw_key(w, "spans");

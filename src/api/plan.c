@@ -83,7 +83,7 @@ static int find(ht_engine *e, int phase, ht_bucket b, api__plan **out, ht_err *e
         if (p->unit != e->phase[phase].unit || p->bucket.flags != b.flags) continue;
         if (p->phase != phase || p->bucket.rows != b.rows || p->bucket.want != b.want) continue;
         if (p->bucket.seqs != b.seqs || p->bucket.past != b.past) continue;
-        if (p->bucket.steps != b.steps) continue;
+        if (p->bucket.steps != b.steps || p->bucket.act != b.act) continue;
         *out = p;
         return 0;
     }

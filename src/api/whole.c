@@ -194,7 +194,11 @@ bool api__is_whole(const api__phase *p)
 
 uint8_t api__whole_act(const ht_engine *e, int phase)
 {
-    return api__is_whole(&e->phase[phase]) && e->whole->act ? e->whole->act : e->act;
+    if (api__is_whole(&e->phase[phase]) && e->whole->act) return e->whole->act;
+    /* act f16 rounds what goes into the products of prompts; decode is act f32 everywhere, and an
+     * engine that only decodes what another has computed so needs no such prompts of its own. */
+    const bool other = e->phase[API_DECODE].unit != e->phase[API_PREFILL].unit;
+    return phase == API_DECODE && e->act == HT_ACT_F16 && other ? HT_ACT_F32 : e->act;
 }
 
 void api__whole_class(const ht_engine *e, const api__phase *p, char *out, size_t cap)

@@ -55,6 +55,9 @@ static int arm(opened *o, const char *prefill, const char *decode, ht_engine **o
     HT_TRY(cli__arm(o->arena, x->spec, &p, e));
     p.prefill_engine = prefill;
     p.decode_engine = decode;
+    /* Under act f16 only prompts are computed so, and the reference's are not. */
+    if (p.act && !strcmp(p.act, "f16") && !strcmp(prefill, reference) && !strcmp(decode, reference))
+        p.act = "f32";
     if (strcmp(prefill, x->prefill.engine) != 0) p.graph = NULL; /* settings of that engine alone */
     HT_TRY(ht_engine_open(out, &p, e));
     o->own[o->n++] = *out;

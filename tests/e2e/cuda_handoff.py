@@ -70,6 +70,27 @@ def unlocked():
     check(r.returncode == 0 and b'not locked' not in r.stderr, 'no warning', err(r))
 
 
+def rounded():
+    """act f16 is about prompts: cpu decodes behind one of the card's tensor cores, as act f32, and each class is in the
+    receipt. Prompts that cpu computes are not act f16: refused."""
+    want = doc(*TEXT, '--engine', 'cuda', '--act', 'f16', env=ENV)
+    got = doc(*TEXT, *pair('cuda', 'cpu'), '--act', 'f16', env=ENV)
+    first, second = got['receipt']['phases']
+    check(got['ids'] == want['ids'], 'act f16: the tokens of cuda', got['ids'])
+    check((first['executed'], second['executed']) == ('cuda', 'cpu'), 'act f16: what ran')
+    check(first['segments'][0]['facts']['bitClass'] == 'cuda-f16/4x64.2', 'act f16: prompts on tensor cores', first)
+    check('act=f16' in first['class'] and 'act=f32' in second['class'], 'a class each', (first['class'], second['class']))
+    check(moved(second['handOff'], touched(got['receipt']['nPrompt'], 512)), 'pages layer by layer', second['handOff'])
+    d = doc('explain', TALE, *pair('cuda', 'cpu'), '--act', 'f16', '-p', '40', '--json', env=ENV)
+    check([p['act'] for p in d['phases']] == ['f16', 'f32'], 'explain names both', d)
+    for name, args in (('cpu to cuda', pair('cpu', 'cuda')), ('cpu', ['--engine', 'cpu'])):
+        r = run(*TEXT, *args, '--act', 'f16', env=ENV)
+        check(r.returncode == 4 and 'act f16' in err(r) and 'engine cpu' in err(r), 'refused: ' + name, err(r))
+    for more in (['--lookup'], ['--ubatch', '20']):
+        got = doc(*TEXT, *pair('cuda', 'cpu'), '--act', 'f16', *more, env=ENV)
+        check(got['ids'] == want['ids'], 'act f16 ' + more[0], got['ids'])
+
+
 def guesses():
     """Rows that are taken back, and logits of every step."""
     want = doc(*TEXT, '--lookup')
@@ -143,14 +164,16 @@ def priced():
     check((r.returncode, p.returncode) == (0, 0), 'both verifiers', (err(r)[-300:], p.stdout[-300:]))
     cost = json.load(open(os.path.join(bundle, 'costmap.json')))['edges']
     check(cost == edges, 'the cost map has them', cost)
-    log, bundle = qualified('d32', 'engine=cuda,act=f16', policy)
+    log, bundle = qualified('p32,d32', 'engine=cuda,act=f16', policy)
     check('no hand-off from cpu to cuda' in log and 'act f16' in log, 'no pair, no price', log[-400:])
-    check(not os.path.exists(os.path.join(bundle, 'edges.json')), 'none in the bundle')
+    edges = json.load(open(os.path.join(bundle, 'edges.json')))['edges']
+    check([(x['from'], x['to']) for x in edges] == [('cuda', 'cpu')], 'the other direction', edges)
 
 
 if has_cuda('hand-off between cuda and cpu'):
     one_prompt()
     unlocked()
+    rounded()
     guesses()
     said()
     served()
