@@ -320,7 +320,7 @@ SCOPE = {'assetsSha256': digest, 'backend': text, 'binarySha256': digest, 'ctxMa
          'bucket': is_closed({'maxNew': integer(0, 2**32 - 1), 'maxTokens': integer(1, 2**32 - 1),
                               'minTokens': integer(1, 2**32 - 1)}),
          'instance': text, 'machineClassSha256': digest, 'modelPackSha256': digest, 'os': text,
-         'phase': word('prefill', 'decode'), 'sampler': word('greedy', 'sampled'), 'spec': text,
+         'phase': word('prefill', 'decode', 'complete'), 'sampler': word('greedy', 'sampled'), 'spec': text,
          'precision': is_closed({'acc': text, 'act': text, 'kv': text, 'weights': text}),
          'templateSha256': digest, 'tokenizerSha256': digest}
 
@@ -469,7 +469,8 @@ class Bundle(Documents):
         need(all(a < b for a, b in zip(ids, ids[1:])), 'DESIGN: cells twice or out of order')
         for c in d['cells']:
             s, r = read_scope(c['scope']), read_scope(c['refScope'])
-            need(c['metric'] == ('ttftNs' if s['phase'] == 'prefill' else 'tpotNs'), 'DESIGN: metric of the phase')
+            metrics = {'prefill': 'ttftNs', 'decode': 'tpotNs', 'complete': 'e2eNs'}
+            need(c['metric'] == metrics[s['phase']], 'DESIGN: metric of the phase')
             same = dict(r, backend=s['backend'], assetsSha256=s['assetsSha256'], precision=s['precision'],
                         batch=s['batch'], ctxMax=s['ctxMax'])
             need(same == s, 'DESIGN: the reference has another scope')
@@ -597,6 +598,7 @@ class Bundle(Documents):
         p = self.prompts[(pair, cell['id'], request)]
         need((s['promptTokSha256'], s['nPrompt']) == (p['promptTokSha256'], p['nPrompt']), 'SAMPLE: not the sealed prompt')
         bucket = cell['scope']['bucket']
+        need(cell['metric'] != 'e2eNs' or s['status'] != 'ok' or s['nOut'] == bucket['maxNew'], 'SAMPLE: another whole')
         need(bucket['minTokens'] <= s['nPrompt'] <= bucket['maxTokens'], 'SAMPLE: outside the bucket')
         same = self.requests.setdefault((pair, cell['id'], request), s['requestSha256'])
         need(same == s['requestSha256'], 'SAMPLE: the arms sent different requests')
@@ -931,8 +933,9 @@ def analyse(b):
     for c, h in zip(cells, passed):
         c.g = c.gates(h)
         c.cls = c.classify()
+        c.route = c.cls == 'QUALIFIED' and c.c['metric'] != 'e2eNs' # complete compute is judged, and no route
     hardware = not b.design['synthetic']
-    eligible = hardware and not b.policy['fixture'] and not b.dirty and any(c.cls == 'QUALIFIED' for c in cells)
+    eligible = hardware and not b.policy['fixture'] and not b.dirty and any(c.route for c in cells)
     return cells, passed, max((c.cls for c in cells), key=GRAVE.index), hardware, eligible
 
 
@@ -1501,7 +1504,7 @@ class Amendment:
         need(now < unix(p['expiresUtc']), 'AMENDMENT_EXPIRED')
         need(p['bundleId'] == b.id, 'AMENDMENT: for another bundle')
         self.b, self.policy = b, b.policy
-        self.cells = [c for c in analyse(b)[0] if c.cls == 'QUALIFIED']
+        self.cells = [c for c in analyse(b)[0] if c.route]
         need(self.cells, 'NOT_QUALIFIED')
         need(self.policy['validity']['canaryOnStale'], 'NOT_AMENDABLE: the policy has no canary')
         need([c['scopeSha256'] for c in p['cells']] == [c.c['sha'] for c in self.cells], 'RECOMPUTED: cells')

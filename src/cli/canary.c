@@ -270,7 +270,7 @@ static int run(work *w, int *status, ht_err *e)
     HT_TRY(read_machine(w, &here, e));
     HT_TRY(ht_amendable(&w->v, w->machine, e));
     for (size_t i = 0; i < w->v.evidence.design.n_cells; i++) {
-        if (w->v.analysis.cell[i].cls != HT_QUALIFIED) continue;
+        if (!w->v.analysis.cell[i].route) continue;
         if (w->n_cells == sizeof w->cell / sizeof *w->cell)
             return HT_FAIL(e, HT_EARG, "canary: more than %zu cells", w->n_cells);
         w->cell[w->n_cells++] = &w->v.evidence.design.cell[i];

@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CELLS_MAX = 8 };
+enum { CELLS_MAX = 12 };
 #define SLOT_TIMEOUT_NS ((uint64_t)600 * 1000000000u)
 #define GAP_NS          ((uint64_t)500 * 1000000u)
 
@@ -43,6 +43,7 @@ typedef struct {
     size_t n_used;
     ht_key *key;
     cli__side side[HT_PHASES]; /* of the candidate */
+    const char *both;          /* their backends: "graph>cpu", or the one that both run on */
     uint32_t ctx;
 } work;
 
@@ -84,6 +85,9 @@ static int name_sides(work *w, const ht_json *receipt, ht_err *e)
         x->engine = phases && phases->n > i ? cli__str(&phases->at[i], "executed", "cpu") : "cpu";
         HT_TRY(backend_name(w, x->engine, &x->backend, e));
     }
+    const char *first = w->side[HT_PREFILL].backend, *then = w->side[HT_DECODE].backend;
+    w->both = strcmp(first, then) ? ht_arena_printf(w->arena, "%s>%s", first, then) : first;
+    if (!w->both) return HT_FAIL(e, HT_ENOMEM, "qualify: out of memory");
     return 0;
 }
 
@@ -112,16 +116,16 @@ static int probe(work *w, ht_engine *engine, const ht_json **receipt, ht_err *e)
 
 /* ---- cells ---- */
 
-/* "p512" or "d512": phase and the upper edge of a bucket of product.md R2. */
+/* "p512", "d512" or "c512": phase and the upper edge of a bucket of product.md R2. */
 static int parse_bucket(const char *word, size_t n, ht_scope *s, ht_err *e)
 {
     static const uint32_t edge[] = {0, 32, 128, 512, 2048};
     for (size_t i = 1; i < sizeof edge / sizeof *edge; i++) {
-        char name[2][16];
-        for (int k = 0; k < 2; k++) {
-            snprintf(name[k], sizeof name[k], "%c%u", "pd"[k], edge[i]);
-            if (strlen(name[k]) != n || strncmp(word, name[k], n) != 0) continue;
-            s->phase = (uint8_t)(k ? HT_DECODE : HT_PREFILL);
+        for (int k = HT_PREFILL; k <= HT_COMPLETE; k++) {
+            char name[16];
+            snprintf(name, sizeof name, "%c%u", "pdc"[k], edge[i]);
+            if (strlen(name) != n || strncmp(word, name, n) != 0) continue;
+            s->phase = (uint8_t)k;
             s->min_tokens = edge[i - 1] + 1;
             s->max_tokens = edge[i];
             return 0;
@@ -129,14 +133,15 @@ static int parse_bucket(const char *word, size_t n, ht_scope *s, ht_err *e)
     }
     return HT_FAIL(
         e, HT_EARG,
-        "bucket \"%.*s\": need p32, p128, p512, p2048 (prefill) or d32, d128, d512, d2048 "
-        "(decode), separated by commas",
+        "bucket \"%.*s\": need p32, p128, p512, p2048 (prefill), d32, d128, d512, d2048 "
+        "(decode), c32, c128, c512, c2048 (complete compute: prompt and 16 tokens), separated by "
+        "commas",
         (int)(n < 40 ? n : 40), word);
 }
 
 static void fill_scope(work *w, const ht_json *receipt, ht_scope *s)
 {
-    s->max_new = s->phase == HT_DECODE ? 16 : 0;
+    s->max_new = s->phase == HT_PREFILL ? 0 : 16;
     s->batch_min = s->batch_max = 1;
     s->ctx_max = w->ctx;
     s->acc = "f32";
@@ -161,6 +166,14 @@ static int by_id(const ht_cell *x, const ht_cell *y)
     return strcmp(x->id, y->id);
 }
 
+/* A cell of a phase: where it runs, and lengths at which its hand-offs are measured. */
+static void take_side(cli__side *x, ht_scope *s)
+{
+    s->backend = x->backend;
+    if (!x->max_tokens || s->min_tokens < x->min_tokens) x->min_tokens = s->min_tokens;
+    if (s->max_tokens > x->max_tokens) x->max_tokens = s->max_tokens;
+}
+
 static int make_cells(work *w, const ht_json *ref, const ht_json *cand, ht_err *e)
 {
     for (const char *p = ht_opts_arg(w->c->o, 0); *p;) {
@@ -171,16 +184,13 @@ static int make_cells(work *w, const ht_json *ref, const ht_json *cand, ht_err *
         HT_TRY(parse_bucket(p, n, &x.scope, e));
         x.id = ht_arena_strndup(w->arena, p, n);
         if (!x.id) return HT_FAIL(e, HT_ENOMEM, "qualify: out of memory");
-        x.metric = x.scope.phase == HT_PREFILL ? HT_M_TTFT : HT_M_TPOT;
+        x.metric = ht_phase_metric[x.scope.phase];
         x.ref = x.scope;
         fill_scope(w, cand, &x.scope);
         fill_scope(w, ref, &x.ref);
-        cli__side *side = &w->side[x.scope.phase];
-        x.scope.backend = side->backend;
         x.ref.backend = "cpu";
-        if (!side->max_tokens || x.scope.min_tokens < side->min_tokens)
-            side->min_tokens = x.scope.min_tokens;
-        if (x.scope.max_tokens > side->max_tokens) side->max_tokens = x.scope.max_tokens;
+        if (x.scope.phase == HT_COMPLETE) x.scope.backend = w->both;
+        else take_side(&w->side[x.scope.phase], &x.scope);
         while (at > 0 && by_id(&x, &w->cell[at - 1]) < 0) {
             w->cell[at] = w->cell[at - 1];
             at--;

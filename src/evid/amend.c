@@ -62,7 +62,7 @@ static bool under_device(const ht_verified *v, const char *field)
     if (strcmp(field, "gpuDriver") != 0 && strcmp(field, "gpuRuntime") != 0) return false;
     for (size_t i = 0; i < v->evidence.design.n_cells; i++) {
         const char *backend = v->evidence.design.cell[i].scope.backend;
-        if (v->analysis.cell[i].cls == HT_QUALIFIED &&
+        if (v->analysis.cell[i].route &&
             (strncmp(backend, "cpu", 3) != 0 || (backend[3] && backend[3] != ';')))
             return true;
     }
@@ -119,7 +119,7 @@ static int check_fields(const ht_verified *v, const change *x, ht_err *e)
 static int open_change(const ht_verified *v, const ht_json *machine, change *x, ht_err *e)
 {
     *x = (change){.a = NULL};
-    if (v->analysis.n_qualified == 0)
+    if (v->analysis.n_routes == 0)
         return HT_FAIL(e, HT_EGATE, "NOT_QUALIFIED: the bundle admits nothing");
     if (!v->evidence.policy.canary_on_stale)
         return HT_FAIL(e, HT_EGATE, "NOT_AMENDABLE: policy %s has no canary (canaryOnStale)",
@@ -202,7 +202,7 @@ static int judge(const ht_verified *v, const ht_canary *c, uint8_t *result, ht_e
     if (!holds) return 0;
     if (!tokens_agree(v, c)) good = false;
     for (size_t i = 0; i < v->evidence.design.n_cells; i++) {
-        if (v->analysis.cell[i].cls != HT_QUALIFIED) continue;
+        if (!v->analysis.cell[i].route) continue;
         HT_TRY(cell_holds(v, i, &c->cell[k++], &holds, e));
         good = good && holds;
     }
@@ -226,7 +226,7 @@ static void write_cells(ht_jw *w, const ht_verified *v, const ht_canary *c)
     ht_jw_key(w, "cells");
     ht_jw_arr(w);
     for (size_t i = 0; i < v->evidence.design.n_cells; i++) {
-        if (v->analysis.cell[i].cls != HT_QUALIFIED) continue;
+        if (!v->analysis.cell[i].route) continue;
         const ht_canary_cell *x = &c->cell[n++];
         ht_jw_obj(w);
         ht_jw_key(w, "pairs");
@@ -296,9 +296,9 @@ int ht_amendment_write(const ht_verified *v, const ht_canary *c, ht_buf *out, ui
     change x;
     ht_jw w;
     uint8_t r;
-    if (c->n_cells != v->analysis.n_qualified || c->guards->n != HT_CANARY_SLOTS)
+    if (c->n_cells != v->analysis.n_routes || c->guards->n != HT_CANARY_SLOTS)
         return HT_FAIL(e, HT_EFORMAT, "AMENDMENT: %zu cells and %zu slots, need %u and %d",
-                       c->n_cells, c->guards->n, v->analysis.n_qualified, (int)HT_CANARY_SLOTS);
+                       c->n_cells, c->guards->n, v->analysis.n_routes, (int)HT_CANARY_SLOTS);
     HT_TRY(open_change(v, c->machine, &x, e));
     int rc = judge(v, c, &r, e);
     ht_jw_init(&w, out, HT_JSON_CANON);

@@ -9,6 +9,7 @@
 
 enum { HT_BUNDLE_MAX = 1 << 30 };    /* bytes of all files of one bundle                          */
 
+extern const uint8_t ht_phase_metric[HT_COMPLETE + 1]; /* enum ht_metric by enum ht_phase         */
 typedef struct {                     /* one thing to be admitted, or refused                      */
     const char *id;                  /* "p512"; the samples' "bucket"                             */
     uint8_t metric;                  /* enum ht_metric                                            */

@@ -99,13 +99,15 @@ static int read_scope(ht_arena *a, const ht_json *j, ht_scope *out, char sha[HT_
     return rc;
 }
 
+const uint8_t ht_phase_metric[HT_COMPLETE + 1] = {HT_M_TTFT, HT_M_TPOT, HT_M_E2E};
+
 static int read_cell(ht_arena *a, const ht_json *j, ht_cell *c, ht_err *e)
 {
     c->id = ht_json_get(j, "id")->s;
     const char *metric = ht_json_get(j, "metric")->s;
     HT_TRY(read_scope(a, ht_json_get(j, "scope"), &c->scope, c->scope_sha, e));
     HT_TRY(read_scope(a, ht_json_get(j, "refScope"), &c->ref, c->ref_sha, e));
-    c->metric = c->scope.phase == HT_PREFILL ? HT_M_TTFT : HT_M_TPOT;
+    c->metric = ht_phase_metric[c->scope.phase];
     if (strcmp(metric, ht_metric_names[c->metric]) != 0)
         return HT_FAIL(e, HT_EFORMAT, "DESIGN: cell %s: phase %s is measured by %s", c->id,
                        ht_phase_name(c->scope.phase), ht_metric_names[c->metric]);

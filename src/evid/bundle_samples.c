@@ -199,6 +199,11 @@ static int check_times(const ht_json *j, const ht_sample *s, const ht_cell *cell
         return HT_FAIL(e, HT_EFORMAT,
                        "SAMPLE: block %u slot %u: cell %s needs %s and it is unknown", s->block,
                        s->slot, cell->id, ht_metric_names[cell->metric]);
+    /* The whole of fewer tokens is another work, and a shorter one. */
+    if (s->status == HT_SM_OK && cell->scope.phase == HT_COMPLETE &&
+        s->n_out != cell->scope.max_new)
+        return HT_FAIL(e, HT_EFORMAT, "SAMPLE: block %u slot %u: cell %s is %u tokens, this is %u",
+                       s->block, s->slot, cell->id, cell->scope.max_new, s->n_out);
     return 0;
 }
 

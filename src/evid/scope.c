@@ -3,7 +3,7 @@
 #include "evid/schema.h"
 #include <string.h>
 
-static const char *const phase_names[HT_PHASES + 1] = {"prefill", "decode", NULL};
+static const char *const phase_names[] = {"prefill", "decode", "complete", NULL};
 static const char *const sampler_names[] = {"greedy", "sampled", NULL};
 static const ht_field bucket_fields[] = {
     {.key = "maxNew", .type = HT_S_INT, .lo = 0, .hi = UINT32_MAX},
@@ -45,7 +45,7 @@ static const ht_field scope_fields[] = {
 
 const char *ht_phase_name(int phase)
 {
-    return phase >= 0 && phase < HT_PHASES ? phase_names[phase] : "?";
+    return phase >= 0 && phase <= HT_COMPLETE ? phase_names[phase] : "?";
 }
 
 /* The texts of a scope, in the order in which ht_scope_differs() reports them. */
@@ -128,8 +128,10 @@ int ht_scope_parse(ht_arena *a, const char *text, size_t n, ht_scope *out, ht_er
     HT_TRY(ht_schema_check(j, scope_fields, "hetero/scope/1", "scope", e));
     const ht_json *bucket = ht_json_get(j, "bucket"), *batch = ht_json_get(j, "batch");
     const ht_json *prec = ht_json_get(j, "precision");
+    uint8_t phase = 0;
+    while (strcmp(phase_names[phase], ht_json_get(j, "phase")->s) != 0) phase++;
     *out = (ht_scope){
-        .phase = strcmp(ht_json_get(j, "phase")->s, "decode") == 0 ? HT_DECODE : HT_PREFILL,
+        .phase = phase,
         .min_tokens = (uint32_t)ht_json_get(bucket, "minTokens")->i,
         .max_tokens = (uint32_t)ht_json_get(bucket, "maxTokens")->i,
         .max_new = (uint32_t)ht_json_get(bucket, "maxNew")->i,

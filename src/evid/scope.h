@@ -8,12 +8,15 @@
 #include "core/hash.h"
 #include "core/json.h"
 
-enum ht_phase { HT_PREFILL, HT_DECODE, HT_PHASES };
+/* Two that a plan has, and complete compute: a prompt and its max_new tokens, which is measured and
+ * judged like them and is no route by itself. */
+enum ht_phase { HT_PREFILL, HT_DECODE, HT_PHASES, HT_COMPLETE = HT_PHASES };
 typedef struct {
     uint8_t phase;                   /* enum ht_phase                                             */
-    /* Closed interval: prompt tokens (prefill), or context length at the first decoded token. */
+    /* Closed interval: prompt tokens, or context length at the first decoded token (decode). */
     uint32_t min_tokens, max_tokens;
-    uint32_t max_new;                /* decode: largest number of new tokens; prefill: 0          */
+    uint32_t max_new;                /* decode: largest number of new tokens; complete: exactly so
+                                        many; prefill: 0                                          */
     uint32_t batch_min, batch_max, ctx_max;
     const char *acc, *act, *kv, *weights;              /* precision                               */
     const char *sampler;             /* "greedy" or "sampled"                                     */

@@ -353,13 +353,14 @@ int ht_analyze(ht_arena *a, const ht_evidence *v, ht_analysis *out, ht_err *e)
         gate_quality(v, r);
         gate_stats(v, i, r);
         r->cls = (uint8_t)classify(r, v->policy.may_skip);
-        out->n_qualified += r->cls == HT_QUALIFIED;
+        r->route = r->cls == HT_QUALIFIED && v->design.cell[i].scope.phase < HT_PHASES;
+        out->n_routes += r->route;
         for (unsigned g = worst; g < HT_CLASSES; g++)
             if (grave[g] == r->cls) worst = g;
     }
     out->cls = grave[worst];
     out->hardware_evidence = !v->design.synthetic;
     out->production_eligible =
-        out->hardware_evidence && !v->policy.fixture && !v->dirty_build && out->n_qualified > 0;
+        out->hardware_evidence && !v->policy.fixture && !v->dirty_build && out->n_routes > 0;
     return 0;
 }

@@ -34,11 +34,12 @@ typedef struct {
     uint8_t gate[HT_GATES];          /* enum ht_gate_result                                       */
     const char *why[HT_GATES];       /* a word; "OK" when passed                                  */
     uint8_t cls;                     /* enum ht_class                                             */
+    bool route;                      /* qualified, and a phase of a plan: can be promoted         */
 } ht_cell_result;
 typedef struct ht_analysis {
     ht_cell_result *cell;            /* [design.n_cells]                                          */
     uint8_t cls;                     /* QUALIFIED when every cell is; else the gravest            */
-    uint32_t n_qualified;
+    uint32_t n_routes;
     bool hardware_evidence, production_eligible;
 } ht_analysis;
 /* Pure. HT_EARG only for what the statistics cannot hold. */

@@ -55,27 +55,29 @@ typedef struct {
 static int claim_routes(const ht_store *s, const ht_verified *v, claim *x, ht_err *e)
 {
     const ht_evidence *y = &v->evidence;
-    *x = (claim){.id = v->id,
-                 .statement_sha = v->statement_sha,
-                 .state_sha = y->state_sha,
-                 .costs = "costmap.json",
-                 .costs_sha = ht_manifest_find(&v->out, "costmap.json")->sha256,
-                 .policy = &y->policy,
-                 .measured_unix = y->design.started_unix,
-                 .eligible = v->analysis.production_eligible,
-                 .cls = v->analysis.cls,
-                 .n = y->design.n_cells,
-                 .n_qualified = v->analysis.n_qualified};
-    x->cell = ht_arena_array(s->a, x->n, sizeof *x->cell);
+    *x = (claim){
+        .id = v->id,
+        .statement_sha = v->statement_sha,
+        .state_sha = y->state_sha,
+        .costs = "costmap.json",
+        .costs_sha = ht_manifest_find(&v->out, "costmap.json")->sha256,
+        .policy = &y->policy,
+        .measured_unix = y->design.started_unix,
+        .eligible = v->analysis.production_eligible,
+        .cls = v->analysis.cls,
+    };
+    x->cell = ht_arena_array(s->a, y->design.n_cells, sizeof *x->cell);
     if (!x->cell) return HT_FAIL(e, HT_ENOMEM, "promotion: no memory");
-    for (size_t i = 0; i < x->n; i++) {
+    for (size_t i = 0; i < y->design.n_cells; i++) {
         ht_buf b;
+        if (y->design.cell[i].scope.phase == HT_COMPLETE) continue; /* judged, and no route */
         ht_buf_init(&b, 1 << 16);
         const int rc = ht_scope_write(&y->design.cell[i].scope, &b, e);
         const char *text = rc ? NULL : ht_arena_strndup(s->a, b.p, b.n);
         ht_buf_done(&b);
         if (!text) return rc ? rc : HT_FAIL(e, HT_ENOMEM, "promotion: no memory");
-        x->cell[i] = (claimed){text, y->design.cell[i].scope_sha, v->analysis.cell[i].cls};
+        x->cell[x->n++] = (claimed){text, y->design.cell[i].scope_sha, v->analysis.cell[i].cls};
+        x->n_qualified += v->analysis.cell[i].cls == HT_QUALIFIED;
     }
     return 0;
 }

@@ -95,6 +95,17 @@ static int add_edges(loader *l, const ht_json *map, const ht_scope *scope, ht_er
     return 0;
 }
 
+/* The scope in its canonical bytes, of a phase that a plan has. */
+static bool read_scope(const ht_store *s, const ht_buf *b, const char *sha, ht_scope *out)
+{
+    ht_scope scope;
+    if (!digest_is(b->p, b->n, sha) || ht_scope_parse(s->a, b->p, b->n, &scope, NULL) != 0 ||
+        scope.phase >= HT_PHASES)
+        return false;
+    *out = scope;
+    return true;
+}
+
 /* Scope, age and state from the promotion; costs from the map, and its edges when the papers are
  * sound. */
 static int fill(loader *l, const ht_index_entry *x, const ht_json *predicate, bool sound,
@@ -110,8 +121,7 @@ static int fill(loader *l, const ht_index_entry *x, const ht_json *predicate, bo
     if (!row || !path) return 0;
     ht_buf_init(&b, 1 << 16);
     int rc = ht_json_write(ht_json_get(row, "scope"), HT_JSON_CANON, &b, NULL);
-    bool good = rc == 0 && digest_is(b.p, b.n, x->scope_sha) &&
-                ht_scope_parse(s->a, b.p, b.n, &t->scope, NULL) == 0;
+    bool good = rc == 0 && read_scope(s, &b, x->scope_sha, &t->scope);
     ht_buf_done(&b);
     if (!good || ht_read_under(s->a, s->dir, path, HT_STORE_FILE, &text, &n, NULL) ||
         !digest_is(text, n, x->costmap_sha) ||
@@ -169,7 +179,7 @@ static int fill_negative(const ht_store *s, const ht_index_entry *x, ht_route_en
     if (!row) return 0;
     ht_buf_init(&b, 1 << 16);
     if (ht_json_write(ht_json_get(row, "scope"), HT_JSON_CANON, &b, NULL) == 0 &&
-        digest_is(b.p, b.n, x->scope_sha) && ht_scope_parse(s->a, b.p, b.n, &t->scope, NULL) == 0)
+        read_scope(s, &b, x->scope_sha, &t->scope))
         t->checks = HT_R_OK;
     ht_buf_done(&b);
     return 0;

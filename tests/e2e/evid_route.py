@@ -14,7 +14,7 @@ from e2e import ROOT, TALE, check, doc, end, err, run
 from store import ENV, STORE, TOP, corpus, key, loose, make_store, measured, promote
 
 TOOL = os.path.join(ROOT, 'tools', 'verify_bundle.py')
-BUCKETS = 'p32,d32'
+BUCKETS = 'p32,d32,c32' # complete compute is judged beside the phases, and no route
 TEXT = 'Once upon a time there was a small fox.'
 
 

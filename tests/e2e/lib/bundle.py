@@ -110,7 +110,7 @@ class Maker:
     def scope(self, phase, backend):
         return {'acc': 0, 'assetsSha256': V.sha(self.files['subject/assets.json']), 'backend': backend,
                 'batch': {'max': 1, 'min': 1}, 'binarySha256': '4' * 64,
-                'bucket': {'maxNew': 0 if phase == 'prefill' else 64, 'maxTokens': 512, 'minTokens': 129},
+                'bucket': {'maxNew': {'prefill': 0, 'decode': 64, 'complete': 4}[phase], 'maxTokens': 512, 'minTokens': 129},
                 'ctxMax': 8192, 'instance': 'hmac:synthetic', 'machineClassSha256': V.sha(V.canon(MACHINE['reject'])),
                 'modelPackSha256': '1' * 64, 'os': 'linux-6', 'phase': phase, 'schema': 'hetero/scope/1',
                 'precision': {'acc': 'f32', 'act': 'f32', 'kv': 'f16', 'weights': 'f16'}, 'sampler': 'greedy',
@@ -131,11 +131,11 @@ class Maker:
                                            'to': 'cpu;threads=2'}], 'schema': 'hetero/edges/1'})
         cells = []
         for cid in self.names:
-            phase = 'decode' if cid[0] == 'd' else 'prefill'
+            phase, metric = {'p': ('prefill', 'ttftNs'), 'd': ('decode', 'tpotNs'), 'c': ('complete', 'e2eNs')}[cid[0]]
             pair = [self.scope(phase, b) for b in ('cpu', 'cpu;threads=2')]
             for s in pair:
                 del s['acc']
-            cells.append({'id': cid, 'metric': 'ttftNs' if phase == 'prefill' else 'tpotNs', 'refScope': pair[0],
+            cells.append({'id': cid, 'metric': metric, 'refScope': pair[0],
                           'scope': pair[1]})
         self.cells = cells
         n_null = 4

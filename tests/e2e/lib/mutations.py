@@ -382,6 +382,19 @@ def endless_quality():
             for name, row in (('prompts', item), ('ref', ref), ('cand', cand))}
 
 
+# ---- complete compute ------------------------------------------------------------------------------------
+
+def complete_cases():
+    """Of a bundle whose one cell is a prompt and its four tokens."""
+    yield 'measured by its first token', 'is measured by e2eNs', {'design.json': at('cells.0.metric', 'ttftNs')}
+    yield 'called a prefill', 'is measured by ttftNs', {'design.json': lambda d: at('cells.0.refScope.phase', 'prefill')(
+        at('cells.0.scope.phase', 'prefill')(d))}
+    yield 'of a phase that is none', 'phase', {'design.json': at('cells.0.scope.phase', 'whole')}
+    yield 'a whole of fewer tokens', 'is 4 tokens, this is 3', {'chunks': when((5, 1), at('3.tok', []))}
+    yield 'a whole sealed for more tokens', 'is 5 tokens, this is 4', {'design.json': lambda d: at(
+        'cells.0.refScope.bucket.maxNew', 5)(at('cells.0.scope.bucket.maxNew', 5)(d))}
+
+
 # ---- 28-33: samples and times ------------------------------------------------------------------------------
 
 def sample_cases():
@@ -593,6 +606,10 @@ def verdict_cases():
     q = 'quality=FAIL:'
     yield 'QUALIFIED', 'QUALIFIED environment=PASS', {}
     yield 'two cells', 'QUALIFIED', {'cells': ('d512', 'p512')}
+    yield 'complete compute', 'QUALIFIED', {'cells': ('c512',)}
+    yield 'complete compute beside its phases', 'QUALIFIED', {'cells': ('c512', 'd512', 'p512')}
+    yield 'complete compute without a gain', 'FAIL_PERF', {'cells': ('c512',), 'gain': 1.0}
+    yield 'complete compute, one failed', 'INCONCLUSIVE_STATS', {'cells': ('c512',), 'fail': (4, 1)}
     yield 'a void block', 'QUALIFIED', {'void': 5}
     yield 'no gain', 'FAIL_PERF', {'gain': 1.0}
     yield 'slower', 'perf=FAIL:TOO_SLOW', {'gain': 0.9}
@@ -704,6 +721,10 @@ def cases():
         yield Case('quality: ' + name, 'refused', says, sealed({'quality': edit}))
     for name, says, edit in sample_cases():
         yield Case(name, 'refused', says, sealed(edit))
+    whole = Maker(cells=('c512',))
+    whole.seal(BENCH)
+    for name, says, edit in complete_cases():
+        yield Case('complete: ' + name, 'refused', says, sealed(edit, whole, cells=('c512',)))
     for name, says, edit in missing_cases():
         yield Case('missing: ' + name, 'refused', says, sealed(edit))
     yield Case('quality: too many items', 'refused', 'more than 100000', sealed(endless_quality()))

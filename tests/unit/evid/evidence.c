@@ -19,7 +19,7 @@ static void expect_class(fx *f, int cls, unsigned gate, const char *why)
     judge(f, &v, &x);
     T_EQ_STR(ht_class_names[x.cell[0].cls], ht_class_names[cls]);
     if (gate < HT_GATES) T_EQ_STR(x.cell[0].why[gate], why);
-    T_CHECK(x.n_qualified == 0 || cls == HT_QUALIFIED, "a cell qualifies beside %s",
+    T_CHECK(x.n_routes == 0 || cls == HT_QUALIFIED, "a cell qualifies beside %s",
             ht_class_names[cls]);
     /* Every cell is in the cost map, as an entry or as a negative. */
     ht_buf b;

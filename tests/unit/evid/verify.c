@@ -49,7 +49,7 @@ T_CASE(verify, good)
     T_OK(ht_bundle_verify(a, s.dir, &s.t, FX_NOW, &v, &e), e);
     T_EQ_STR(v.id, s.id);
     T_EQ_STR(ht_class_names[v.analysis.cls], "QUALIFIED");
-    T_EQ_INT(v.analysis.n_qualified, 2);
+    T_EQ_INT(v.analysis.n_routes, 2);
     T_EQ_STR(v.bench_key, s.t.key[0].id);
     T_CHECK(!v.analysis.hardware_evidence && !v.analysis.production_eligible,
             "a synthetic bundle counts as hardware evidence");
