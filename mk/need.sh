@@ -29,6 +29,8 @@ if [ "$level" != build ]; then
     need valgrind valgrind
     [ -e /usr/share/i18n/locales/de_DE ] || missing="$missing locales"
     need chromium chromium
+    need zsh zsh
+    need fish fish
     python3 -m pip --version > /dev/null 2>&1 || missing="$missing python3-pip"
     python3 -c 'import ensurepip, venv' > /dev/null 2>&1 || missing="$missing python3-venv"
 fi
