@@ -89,43 +89,29 @@ static uint64_t read_prefetch_c(const uint8_t *p, size_t n)
 #define EACH8(M)  EACH4(M) M(4) M(5) M(6) M(7)
 #define EACH12(M) EACH8(M) M(8) M(9) M(10) M(11)
 
-static double fma_c(uint32_t rounds, float seed)
-{
-    float x = 1.0f - seed * 1e-7f, y = seed, sum = 0;
+#define CHAINS_C(name, type, factor, addend)                                                       \
+    static double name(uint32_t rounds, float seed)                                                \
+    {                                                                                              \
+        type x = factor, y = addend, sum = 0;                                                      \
+        EACH12(INIT)                                                                               \
+        for (uint32_t r = 0; r < rounds; r++) {                                                    \
+            EACH12(STEP)                                                                           \
+        }                                                                                          \
+        EACH12(SUM)                                                                                \
+        return (double)sum;                                                                        \
+    }
+#define STEP(i)                                                                                    \
+    a##i[0] = a##i[0] * x + y, a##i[1] = a##i[1] * x + y, a##i[2] = a##i[2] * x + y,               \
+    a##i[3] = a##i[3] * x + y;
+#define SUM(i)  sum += a##i[0] + a##i[1] + a##i[2] + a##i[3];
 #define INIT(i) float a##i[4] = {(float)i, (float)i, (float)i, (float)i};
-#define STEP(i)                                                                                    \
-    a##i[0] = a##i[0] * x + y, a##i[1] = a##i[1] * x + y, a##i[2] = a##i[2] * x + y,               \
-    a##i[3] = a##i[3] * x + y;
-#define SUM(i) sum += a##i[0] + a##i[1] + a##i[2] + a##i[3];
-    EACH12(INIT)
-    for (uint32_t r = 0; r < rounds; r++) {
-        EACH12(STEP)
-    }
-    EACH12(SUM)
-    return (double)sum;
+CHAINS_C(fma_c, float, 1.0f - seed * 1e-7f, seed)
 #undef INIT
-#undef STEP
-#undef SUM
-}
-
-static double int8_c(uint32_t rounds, float seed)
-{
-    uint32_t x = (uint32_t)seed | 1, y = x + 2, sum = 0;
 #define INIT(i) uint32_t a##i[4] = {i, i + 1, i + 2, i + 3};
-#define STEP(i)                                                                                    \
-    a##i[0] = a##i[0] * x + y, a##i[1] = a##i[1] * x + y, a##i[2] = a##i[2] * x + y,               \
-    a##i[3] = a##i[3] * x + y;
-#define SUM(i) sum += a##i[0] + a##i[1] + a##i[2] + a##i[3];
-    EACH12(INIT)
-    for (uint32_t r = 0; r < rounds; r++) {
-        EACH12(STEP)
-    }
-    EACH12(SUM)
-    return (double)sum;
+CHAINS_C(int8_c, uint32_t, (uint32_t)seed | 1, x + 2)
 #undef INIT
 #undef STEP
 #undef SUM
-}
 
 #if defined(__x86_64__)
 /* ---- AVX2 and AVX-512 ---- */

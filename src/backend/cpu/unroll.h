@@ -5,12 +5,17 @@
 #define HT_BACKEND_CPU_UNROLL_H
 #include "backend/cpu/kern.h"
 
+/* The attribute of an instruction set that the file is not compiled for; part of its INL too. */
+#ifndef CPU_TARGET
+#define CPU_TARGET
+#endif
+
 #if CPU_UNROLLED
 #define KERN INL
 #define UNROLL_(n) _Pragma(#n)
 #define UNROLL(n) UNROLL_(GCC unroll n)
 #else
-#define KERN static __attribute__((noinline))
+#define KERN static __attribute__((noinline)) CPU_TARGET
 #define UNROLL(n)
 #endif
 #endif

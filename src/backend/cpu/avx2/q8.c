@@ -17,12 +17,11 @@
 #define CPU_UNROLLED 1
 #endif
 
-/* Bytes that weights are asked for before their use: decoding fills the core's window. Tokens
- * that share a pass over a tile. */
-enum { AHEAD = 8192, MOST = 6 };
+/* Tokens that share a pass over a tile. */
+enum { MOST = 6 };
 
 #define INL static inline __attribute__((always_inline))
-#include "backend/cpu/unroll.h"
+#include "backend/cpu/body_q8.h"
 /* The sum is in a register here: without it compilers make all products of a group first. */
 #define PIN(sum) __asm__ volatile("" : "+x"(sum))
 typedef struct {
@@ -165,18 +164,6 @@ KERN void group_times(const int type, const group8 *o, const cpu_q8 *x, size_t a
                 acc[h][t] = _mm256_fmadd_ps(o[h].m, ds, acc[h][t]);
         }
     }
-}
-
-/* Ask for the bytes of a group of 32 columns that come AHEAD of group g. */
-INL void fetch(const int type, const uint8_t *w, uint32_t g)
-{
-    const uint32_t bytes = type == HT_Q8_0   ? 544
-                           : type == HT_Q4_1 ? 320
-                           : type == HT_Q6_K ? 420
-                                             : 288;
-    const uint8_t *p = w + (size_t)g * bytes + AHEAD;
-    UNROLL(9)
-    for (uint32_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
 }
 
 KERN void tile_times(const int type, const uint8_t *w, uint32_t k, const cpu_q8 *x, uint32_t t0,

@@ -18,20 +18,15 @@
 #define CPU_UNROLLED 1
 #endif
 
-/* Bytes that weights are asked for before their use. Tokens that share a pass over a tile: their
- * sums and the 8 vectors of a group leave 12 of 32 registers for the rest. */
-enum { AHEAD = 8192, MOST = 12 };
+/* Tokens that share a pass over a tile: their sums and the 8 vectors of a group leave 12 of 32
+ * registers for the rest. */
+enum { MOST = 12 };
 
 /* The directory is compiled without VNNI: not every AVX-512 processor has it. */
-#define VNNI __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
-#define INL  static inline __attribute__((always_inline)) VNNI
-#include "backend/cpu/unroll.h"
-#undef KERN
-#if CPU_UNROLLED
-#define KERN INL
-#else
-#define KERN static __attribute__((noinline)) VNNI
-#endif
+#define VNNI       __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
+#define CPU_TARGET VNNI
+#define INL        static inline __attribute__((always_inline)) VNNI
+#include "backend/cpu/body_q8.h"
 /* In a register from here on: compilers would load or unpack it anew for every token. */
 #define PIN(v) __asm__("" : "+v"(v))
 typedef struct {
@@ -204,18 +199,6 @@ INL __m512 dot(const int type, const group16 *o, const int8_t *q, const int32_t 
     }
     a = _mm512_add_epi32(a, b);
     return _mm512_cvtepi32_ps(a);
-}
-
-/* Ask for the bytes of a group of 32 columns that come AHEAD of group g. */
-INL void fetch(const int type, const uint8_t *w, uint32_t g)
-{
-    const uint32_t bytes = type == HT_Q8_0   ? 544
-                           : type == HT_Q4_1 ? 320
-                           : type == HT_Q6_K ? 420
-                                             : 288;
-    const uint8_t *p = w + (size_t)g * bytes + AHEAD;
-    UNROLL(9)
-    for (uint32_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
 }
 
 KERN void tile_times(const int type, const uint8_t *w, uint32_t k, const cpu_q8 *x, uint32_t t0,
