@@ -68,10 +68,9 @@ static int set_one(ht_arena *a, const char *word, size_t n, ht_engine_params *p,
     }
     return HT_FAIL(
         e, HT_EARG,
-        "--candidate: \"%.60s\" is not KEY=VALUE with KEY one of act, cover, ctk, ctv, cuda, "
-        "engine, "
-        "prefill-engine, decode-engine, prefill-rep, decode-rep, graph, isa, model, store, "
-        "threads, ubatch",
+        "--candidate: \"%.60s\" is no setting, or lacks its value: need KEY=VALUE with KEY one of "
+        "act, cover, ctk, ctv, cuda, engine, prefill-engine, decode-engine, prefill-rep, "
+        "decode-rep, graph, isa, model, store, threads, ubatch",
         copy);
 }
 

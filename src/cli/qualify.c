@@ -182,6 +182,9 @@ static int make_cells(work *w, const ht_json *ref, const ht_json *cand, ht_err *
         if (w->n_cells == CELLS_MAX)
             return HT_FAIL(e, HT_EARG, "more than %d buckets at once", (int)CELLS_MAX);
         HT_TRY(parse_bucket(p, n, &x.scope, e));
+        for (size_t i = 0; i < at; i++)
+            if (strlen(w->cell[i].id) == n && !strncmp(w->cell[i].id, p, n))
+                return HT_FAIL(e, HT_EARG, "bucket %.*s is given twice; give it once", (int)n, p);
         x.id = ht_arena_strndup(w->arena, p, n);
         if (!x.id) return HT_FAIL(e, HT_ENOMEM, "qualify: out of memory");
         x.metric = ht_phase_metric[x.scope.phase];

@@ -118,8 +118,9 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "check the reference engine of routing for correctness, on the spot"),
     [HT_OPT_CANDIDATE] = STR(INPUT, 0, C(QUALITY) | C(QUALIFY) | C(COMPARE), "--candidate",
         "KEY=VALUE,...", NULL,
-        "in what the candidate differs from the reference: act, ctk, ctv, engine, prefill-engine, "
-        "decode-engine, prefill-rep, decode-rep, graph, isa, threads, ubatch, model"),
+        "in what the candidate differs from the reference: act, cover, ctk, ctv, cuda, engine, "
+        "prefill-engine, decode-engine, prefill-rep, decode-rep, graph, isa, model, store, "
+        "threads, ubatch"),
     [HT_OPT_POLICY] = STR(INPUT, 0, C(KEYS) | C(QUALITY) |
         C(QUALIFY) | C(COMPARE), "--policy", "FILE",
         NULL,
@@ -506,12 +507,14 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
         "Rows are named as other tools name them: pp512 is a prompt of 512 tokens, tg128 is 128 "
         "generated tokens, '@ d2048' says how much context was there before. Tokenising "
         "and a warm-up are not timed; a generated token includes its greedy choice. In the same "
-        "run the machine's read bandwidth and multiply-add rate are measured, with as many "
+        "run the machine's read bandwidth and rates of products are measured, with as many "
         "threads, "
         "and each row is given as a share of "
         "them; a share above 100 % is reported as an error of the measurement. '% sustained' is "
         "the share of what the machine kept up on average in windows between the repetitions, "
-        "which neighbours of a virtual machine lower. An engine is timed only after it was "
+        "which neighbours of a virtual machine lower. '% int8' is a prompt under --act q8 on "
+        "quantised weights against the rate of 8-bit products (on AVX2 two: widened at once, and "
+        "four added in 16 bits). An engine is timed only after it was "
         "checked against the oracle in this process.",
         EXAMPLES("hetero bench --inject 256 -r 3", "hetero bench -p 128 -n 32 -r 3",
         "hetero bench model.gguf -p 512 -n 128 -d 0,2048"),

@@ -60,6 +60,7 @@ def main():
         break
     check(os.stat(os.path.join(HOLD.name, 'state', 'hetero', 'bench.pem')).st_mode & 0o777 == 0o600, 'key mode')
     for args, status, why in ((('qualify', 'p33', TALE, '--candidate', 'threads=1'), 2, 'bucket "p33"'),
+                              (('qualify', 'c32,p32,c32', TALE, '--candidate', 'threads=1'), 2, 'bucket c32 is given twice'),
                               (('qualify', 'd32', TALE), 2, 'usage: hetero qualify'),
                               (('qualify', 'd32', TALE, '--candidate', 'model=x'), 2, 'does not change the model'),
                               (('qualify', 'd32', TALE, '--candidate', 'threads=1', '-t', '1'), 2, '--threads')):

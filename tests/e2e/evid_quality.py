@@ -103,7 +103,7 @@ def main():
         check(good == bad, 'poisoned: another plan')
     for args, why in ((['quality', TALE, '-f', PROMPTS], 'no candidate'),
                       (['quality', TALE, '--candidate', 'act=q8'], 'no corpus'),
-                      (['quality', TALE, '-f', PROMPTS, '--candidate', 'colour=red'], 'is not KEY=VALUE'),
+                      (['quality', TALE, '-f', PROMPTS, '--candidate', 'colour=red'], '"colour" is no setting, or lacks its value: need KEY=VALUE'),
                       (['quality', TALE, '-f', PROMPTS, '--candidate', 'cuda=ranks=2'], 'no effect here'),
                       (['quality', TALE, '-f', PROMPTS, '--candidate', 'threads=x'], 'need a number')):
         r = run(*args)
