@@ -3,6 +3,7 @@
  * path over n+1 nodes instead of a subgraph match; costs are assumed to add. */
 #include "core/arena.h"
 #include "core/hash.h"
+#include "step/kvpool.h"
 #include "step/step.h"
 
 #include <math.h>
@@ -56,24 +57,46 @@ static void relax(const search *s, node *best, size_t at)
     }
 }
 
+/* Would the stage at `at` begin a span if the bucket were b? */
+static bool begins(const search *s, size_t at, ht_bucket b)
+{
+    for (const ht_span *const *sp = s->be->spans; *sp; sp++)
+        if ((*sp)->covers(s->dev, s->m, s->tape + at, s->n - at, &b)) return true;
+    return false;
+}
+
 /* best[0] is unreachable. Nodes behind the first reachable one can be completed, so the stage just
- * before it is the one that no span starts at. */
+ * before it is the one that no span starts at. What the user chose is named where it alone is
+ * missing: the arithmetic, or the types of the cache. */
 static int explain_failure(const search *s, const node *best, ht_err *e)
 {
     size_t at = 0;
     while (isinf(best[at + 1].cost)) at++;
+    ht_bucket exact = *s->b, plain = *s->b;
+    exact.act = HT_ACT_F32;
+    plain.kv_fmt = HT_KV_F16 | HT_KV_F16 << 8;
     static const char *const act[] = {[HT_ACT_F32] = "f32",
                                       [HT_ACT_Q8] = "q8",
                                       [HT_ACT_F16] = "f16",
                                       [HT_ACT_BF16] = "bf16",
                                       [HT_ACT_INT8] = "int8"};
     char text[80];
+    const char *k = ht_kvtype_name(s->b->kv_fmt & 255), *v = ht_kvtype_name(s->b->kv_fmt >> 8);
     ht_stage_text(&s->tape[at], text);
+    if (begins(s, at, exact))
+        return HT_FAIL(e, HT_EUNSUPPORTED,
+                       "engine %s does not compute with act %s (stage %s); choose act f32, which "
+                       "every engine has, or another engine",
+                       s->be->name, act[s->b->act], text);
+    if (begins(s, at, plain))
+        return HT_FAIL(e, HT_EUNSUPPORTED,
+                       "engine %s does not read a cache of keys in %s and values in %s (stage %s); "
+                       "choose f16 for both, or another engine",
+                       s->be->name, k, v, text);
     return HT_FAIL(e, HT_EUNSUPPORTED,
-                   "engine %s has no span for stage %s (rows %u, act %s, kv format %u); choose "
-                   "another engine%s",
-                   s->be->name, text, (unsigned)s->b->rows, act[s->b->act], (unsigned)s->b->kv_fmt,
-                   s->b->act == HT_ACT_F32 ? "" : ", or act f32, which every engine has");
+                   "engine %s has no span for stage %s (rows %u, act %s, keys %s, values %s); "
+                   "choose another engine",
+                   s->be->name, text, (unsigned)s->b->rows, act[s->b->act], k, v);
 }
 
 /* Cheapest cover of tape[0..n) by the backend's spans at bucket b. out has room for n cuts. Returns

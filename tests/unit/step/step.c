@@ -224,6 +224,38 @@ T_CASE(cover, failure_names_the_stage)
     T_CHECK(strstr(e.msg, "attn+window+cap.7") && strstr(e.msg, "fake"), "%s", e.msg);
 }
 
+static size_t covers_exact(const ht_dev *d, const ht_model *m, const ht_stage *at, size_t left,
+                           const ht_bucket *b)
+{
+    (void)d, (void)m, (void)at, (void)left;
+    return b->act == HT_ACT_F32 && b->kv_fmt == (HT_KV_F16 | HT_KV_F16 << 8);
+}
+
+/* "no span for stage head (rows 1, act q8, kv format 257)" did not say what was wrong. */
+T_CASE(cover, failure_names_what_was_chosen)
+{
+    static const ht_span exact = {"exact", covers_exact, NULL, NULL};
+    static const ht_span *const one[] = {&exact, NULL};
+    static const ht_backend be = {.name = "fake", .spans = one};
+    const ht_stage t[1] = {{HT_HEAD, 0, -1}};
+    ht_cut cut[1];
+    ht_err e = {0};
+    ht_bucket b = {.rows = 1, .act = HT_ACT_Q8, .kv_fmt = HT_KV_F16 | HT_KV_F16 << 8};
+    T_EQ_INT(ht_cover(&be, NULL, NULL, t, 1, &b, NULL, NULL, cut, &e), 0);
+    T_CHECK(strstr(e.msg, "fake does not compute with act q8") && strstr(e.msg, "choose act f32"),
+            "%s", e.msg);
+    b.act = HT_ACT_F32;
+    b.kv_fmt = HT_KV_Q8_0 | HT_KV_TQ4 << 8;
+    T_EQ_INT(ht_cover(&be, NULL, NULL, t, 1, &b, NULL, NULL, cut, &e), 0);
+    T_CHECK(strstr(e.msg, "keys in q8_0 and values in tq4") && strstr(e.msg, "choose f16"), "%s",
+            e.msg);
+    b.act = HT_ACT_F16;
+    T_EQ_INT(ht_cover(&be, NULL, NULL, t, 1, &b, NULL, NULL, cut, &e), 0);
+    T_CHECK(strstr(e.msg, "act f16, keys q8_0, values tq4"), "%s", e.msg);
+    b = (ht_bucket){.rows = 1, .kv_fmt = HT_KV_F16 | HT_KV_F16 << 8};
+    T_EQ_INT(ht_cover(&be, NULL, NULL, t, 1, &b, NULL, NULL, cut, &e), 1);
+}
+
 T_CASE(cover, hash_tells_covers_apart)
 {
     ht_stage t[2] = {{HT_FFN_UP, 0, 0}, {HT_FFN_DOWN, 0, 0}};
