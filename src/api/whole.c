@@ -100,6 +100,11 @@ static int set(struct api__whole *w, const char *key, const char *value, ht_err 
         return HT_FAIL(err, HT_EARG, "graph setting %s= is empty: name one, or leave it out", key);
     if (!strcmp(key, "calibrate") && strlen(value) < sizeof w->calibrate)
         return (void)snprintf(w->calibrate, sizeof w->calibrate, "%s", value), 0;
+    if (!strcmp(key, "device") && value[strcspn(value, "abcdefghijklmnopqrstuvwxyz")])
+        return HT_FAIL(err, HT_EARG,
+                       "graph setting device=%.40s: OpenVINO's names are in capitals: CPU, GPU, "
+                       "GPU.1, NPU, AUTO, HETERO:GPU+CPU",
+                       value);
     if (!strcmp(key, "device")) (void)snprintf(w->device, sizeof w->device, "%s", value);
     if (!strcmp(key, "approximate")) HT_TRY(flag(key, value, &w->approximate, err));
     for (size_t i = 0; i < sizeof pass / sizeof *pass; i++) {

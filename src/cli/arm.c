@@ -74,12 +74,24 @@ static int set_one(ht_arena *a, const char *word, size_t n, ht_engine_params *p,
         copy);
 }
 
+/* Whether the key of the item at `at` stands in an item before it. */
+static bool was_given(const char *spec, const char *at, size_t key)
+{
+    for (const char *p = spec; p < at; p += strcspn(p, ",") + 1)
+        if (!strncmp(p, at, key) && p[key] == '=') return true;
+    return false;
+}
+
 int cli__arm(ht_arena *a, const char *spec, ht_engine_params *p, ht_err *e)
 {
-    while (*spec) {
-        size_t n = strcspn(spec, ",");
-        if (n) HT_TRY(set_one(a, spec, n, p, e));
-        spec += n + (spec[n] == ',');
+    for (const char *at = spec; *at;) {
+        const size_t n = strcspn(at, ","), key = strcspn(at, "=,");
+        const bool is_list = !strncmp(at, "graph=", 6) || !strncmp(at, "cuda=", 5);
+        if (!is_list && was_given(spec, at, key))
+            return HT_FAIL(e, HT_EARG, "--candidate: %.*s is given twice; give it once", (int)key,
+                           at);
+        HT_TRY(set_one(a, at, n, p, e));
+        at += n + (at[n] == ',');
     }
     return 0;
 }

@@ -275,9 +275,9 @@ static int run(work *w, int *status, ht_err *e)
             return HT_FAIL(e, HT_EARG, "canary: more than %zu cells", w->n_cells);
         w->cell[w->n_cells++] = &w->v.evidence.design.cell[i];
     }
-    HT_TRY(cli__bench_key(w->c, &w->key, e));
     HT_TRY(same_subject(w, e));
     HT_TRY(make_arms(w, e));
+    HT_TRY(cli__bench_key(w->c, &w->key, e));
     cli__watch(NULL);
     HT_TRY(measure(w, e));
     return put_paper(w, status, e);

@@ -367,10 +367,13 @@ static int open_hetero(cli__cmp *w, ht_err *e)
 static int read_options(cli__cmp *w, ht_err *e)
 {
     const ht_opts *o = w->c->o;
+    const char *spec = ht_opt_str(o, HT_OPT_CANDIDATE);
+    ht_engine_params unused = {0};
     ht_cpu_threads threads;
     int64_t *list = NULL;
     size_t n = 0;
     int64_t reps = ht_opt_given(o, HT_OPT_REPS) ? ht_opt_int(o, HT_OPT_REPS) : HT_CMP_MIN_REPS;
+    if (spec) HT_TRY(cli__arm(w->arena, spec, &unused, e));
     HT_TRY(ht_parse_ints(ht_opt_str(o, HT_OPT_CONTEXTS), "--contexts", 1, 1 << 20, &list, &n, e));
     bool sorted = n >= 1 && n <= HT_CMP_CONTEXTS;
     for (size_t i = 0; sorted && i < n; i++) {
@@ -405,10 +408,10 @@ static int run(cli__cmp *w, ht_err *e)
     HT_TRY(cli__model(w->c, true, e));
     HT_TRY(open_server(w, e));
     cli__watch(NULL);
-    HT_TRY(cli__bench_key(w->c, &w->key, e));
     ht_gpus_read(&w->gpus);
     HT_TRY(open_hetero(w, e));
     HT_TRY(read_text(w, e));
+    HT_TRY(cli__bench_key(w->c, &w->key, e));
     HT_TRY(cli__run_dir(parent, w->dir, e));
     if (mkdir(w->dir, 0777) != 0) return HT_FAIL(e, HT_EIO, "%s: %s", w->dir, strerror(errno));
     HT_TRY(seal_design(w, e));

@@ -174,8 +174,10 @@ static void take_side(cli__side *x, ht_scope *s)
     if (s->max_tokens > x->max_tokens) x->max_tokens = s->max_tokens;
 }
 
-static int make_cells(work *w, const ht_json *ref, const ht_json *cand, ht_err *e)
+/* The buckets of the command line, in order of their names. */
+static int read_buckets(work *w, ht_err *e)
 {
+    HT_TRY(ht_items_check(ht_opts_arg(w->c->o, 0), "BUCKET,...", e));
     for (const char *p = ht_opts_arg(w->c->o, 0); *p;) {
         size_t n = strcspn(p, ","), at = w->n_cells;
         ht_cell x = {0};
@@ -188,12 +190,6 @@ static int make_cells(work *w, const ht_json *ref, const ht_json *cand, ht_err *
         x.id = ht_arena_strndup(w->arena, p, n);
         if (!x.id) return HT_FAIL(e, HT_ENOMEM, "qualify: out of memory");
         x.metric = ht_phase_metric[x.scope.phase];
-        x.ref = x.scope;
-        fill_scope(w, cand, &x.scope);
-        fill_scope(w, ref, &x.ref);
-        x.ref.backend = "cpu";
-        if (x.scope.phase == HT_COMPLETE) x.scope.backend = w->both;
-        else take_side(&w->side[x.scope.phase], &x.scope);
         while (at > 0 && by_id(&x, &w->cell[at - 1]) < 0) {
             w->cell[at] = w->cell[at - 1];
             at--;
@@ -202,7 +198,19 @@ static int make_cells(work *w, const ht_json *ref, const ht_json *cand, ht_err *
         w->n_cells++;
         p += n + (p[n] == ',');
     }
-    return w->n_cells ? 0 : HT_FAIL(e, HT_EARG, "no bucket given");
+    return 0;
+}
+
+static void fill_cells(work *w, const ht_json *ref, const ht_json *cand)
+{
+    for (ht_cell *x = w->cell; x < w->cell + w->n_cells; x++) {
+        x->ref = x->scope;
+        fill_scope(w, cand, &x->scope);
+        fill_scope(w, ref, &x->ref);
+        x->ref.backend = "cpu";
+        if (x->scope.phase == HT_COMPLETE) x->scope.backend = w->both;
+        else take_side(&w->side[x->scope.phase], &x->scope);
+    }
 }
 
 /* The bundle of --selection: its id, which is the digest of its inputs, and its prompts. */
@@ -342,17 +350,18 @@ static int open_arms(work *w, ht_err *e)
     w->arm[0] = ht_arena_printf(w->arena, "model=%s", w->c->model);
     w->arm[1] = ht_arena_printf(w->arena, "model=%s,%s", w->c->model, w->spec);
     if (!w->arm[0] || !w->arm[1]) return HT_FAIL(e, HT_ENOMEM, "qualify: out of memory");
+    for (size_t i = 0; i < w->n_cells; i++)
+        if (w->cell[i].scope.max_tokens + 16 > w->ctx)
+            return HT_FAIL(e, HT_EARG, "bucket %s needs a context of %u, there is %u; give -c %u",
+                           w->cell[i].id, w->cell[i].scope.max_tokens + 16, w->ctx,
+                           w->cell[i].scope.max_tokens + 16);
     HT_TRY(probe(w, w->ref, &ref, e));
     HT_TRY(probe(w, w->cand, &cand, e));
     HT_TRY(cli__subject_make(w->arena, w->ref, &w->subject, e));
     ht_gpus_read(&w->gpus);
     HT_TRY(cli__machine_read(w->c, w->arena, &w->gpus, &w->machine, e));
     HT_TRY(name_sides(w, cand, e));
-    HT_TRY(make_cells(w, ref, cand, e));
-    for (size_t i = 0; i < w->n_cells; i++)
-        if (w->cell[i].scope.max_tokens + 16 > w->ctx)
-            return HT_FAIL(e, HT_EARG, "bucket %s needs a context of %u, there is %u",
-                           w->cell[i].id, w->cell[i].scope.max_tokens + 16, w->ctx);
+    fill_cells(w, ref, cand);
     return 0;
 }
 
@@ -461,7 +470,8 @@ static int run(work *w, int *status, ht_err *e)
                                         HT_OPT_ISA,           HT_OPT_THREADS,
                                         HT_OPT_UBATCH};
     cli__ctx *c = w->c;
-    const char *model = ht_opts_arg(c->o, 1);
+    const char *model = ht_opts_arg(c->o, 1), *corpus = ht_opt_str(c->o, HT_OPT_FILE);
+    ht_engine_params unused = {0}; /* what the candidate changes is checked before a model loads */
     w->spec = ht_opt_str(c->o, HT_OPT_CANDIDATE);
     if (!ht_opts_arg(c->o, 0) || !w->spec)
         return HT_FAIL(e, HT_EARG,
@@ -480,14 +490,19 @@ static int run(work *w, int *status, ht_err *e)
         return HT_FAIL(e, HT_EARG, "a route does not change the model: see 'hetero quality'");
     if (model && (strchr(model, ',') || strlen(model) >= sizeof c->model))
         return HT_FAIL(e, HT_EARG, "%.80s: a path without a comma is needed here", model);
+    HT_TRY(read_buckets(w, e));
+    HT_TRY(cli__arm(w->arena, w->spec, &unused, e));
+    if (corpus && strcmp(corpus, "-") != 0 && access(corpus, R_OK) != 0)
+        return HT_FAIL(e, HT_EIO, "-f %s: %s", corpus, strerror(errno));
     if (model) memcpy(c->model, model, strlen(model) + 1);
     else HT_TRY(cli__model(c, true, e));
     HT_TRY(cli__policy(c, w->arena, &w->policy, &w->policy_text, &w->n_policy, e));
     cli__watch(NULL);
-    HT_TRY(cli__bench_key(c, &w->key, e));
     HT_TRY(open_selection(w, e));
     HT_TRY(open_arms(w, e));
     HT_TRY(may_measure(w, e));
+    /* Not before all that was asked for is known to be possible: it may make a new one. */
+    HT_TRY(cli__bench_key(c, &w->key, e));
     return experiment(w, status, e);
 }
 

@@ -587,8 +587,7 @@ static int read_options(work *w, ht_err *e)
     HT_TRY(cli__policy(w->c, w->arena, &w->policy, &w->policy_text, &w->n_policy, e));
     /* A fixture may call anything "not worse": it promotes nothing outside of tests. */
     w->delta_ppm = w->policy.fixture ? HT_PPM : HT_SCHED_DELTA;
-    HT_TRY(cli__trace_read(w->arena, trace, w->requests, &w->trace, e));
-    return cli__bench_key(w->c, &w->key, e);
+    return cli__trace_read(w->arena, trace, w->requests, &w->trace, e);
 }
 
 /* What is asked for must fit, and a scope that failed is not measured again (evidence.md 7.5). */
@@ -642,6 +641,7 @@ static int experiment(work *w, int *status, ht_err *e)
     HT_TRY(read_options(w, e));
     cli__watch(NULL);
     HT_TRY(open_subject(w, e));
+    HT_TRY(cli__bench_key(w->c, &w->key, e));
     HT_TRY(cli__run_dir(parent, w->dir, e));
     if (mkdir(w->dir, 0777) != 0) return HT_FAIL(e, HT_EIO, "%s: %s", w->dir, strerror(errno));
     ht_buf_init(&b, 0);

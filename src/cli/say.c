@@ -1,6 +1,7 @@
 /* say.c - everything the program writes: results, messages, errors, progress. */
 #include "cli/cli.h"
 #include "core/clock.h"
+#include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -113,11 +114,36 @@ int cli__exit_status(int code)
     }
 }
 
+/* Does the message speak of --NAME, or of a "NAME setting"? */
+static bool names_option(const char *msg, const char *name)
+{
+    char setting[80];
+    const char *at = strstr(msg, name), *end = at ? at + strlen(name) : "";
+    (void)snprintf(setting, sizeof setting, "%s setting ", name + strspn(name, "-"));
+    return (at && !isalnum((unsigned char)*end) && *end != '-') || strstr(msg, setting);
+}
+
+/* The variable behind an option that the message names and the user did not type; NULL: none. */
+static const char *from_env(const cli__ctx *c, const char *msg, char *name, char *var, size_t cap)
+{
+    for (unsigned id = 0; c->o && id < HT_OPTS; id++) {
+        if (ht_opt_source(c->o, id) != HT_FROM_ENV || !ht_opt_env_name(id, var, cap)) continue;
+        ht_opt_name(id, name, cap);
+        if (names_option(msg, name)) return var;
+    }
+    return NULL;
+}
+
 int cli__fail(cli__ctx *c, const ht_err *e)
 {
     ht_err none;
+    char name[80], var[80], msg[sizeof e->msg + 200];
     int status = cli__exit_status(e->code);
-    cli__say(c, CLI_ERROR, "hetero%s%s: error: %s", *c->cmd ? " " : "", c->cmd, e->msg);
+    if (from_env(c, e->msg, name, var, sizeof var))
+        (void)snprintf(msg, sizeof msg, "%s (%s is set by %s in the environment)", e->msg, name,
+                       var);
+    else (void)snprintf(msg, sizeof msg, "%s", e->msg);
+    cli__say(c, CLI_ERROR, "hetero%s%s: error: %s", *c->cmd ? " " : "", c->cmd, msg);
     cli__say(c, CLI_DEBUG, "  (%s, raised at %s, exit status %d)", ht_code_name(e->code),
              e->where ? e->where : "?", status);
     if (!c->json) return status;
@@ -129,7 +155,7 @@ int cli__fail(cli__ctx *c, const ht_err *e)
     ht_jw_key(&w, "error");
     ht_jw_obj(&w);
     ht_jw_kstr(&w, "code", ht_code_name(e->code));
-    ht_jw_kstr(&w, "message", e->msg);
+    ht_jw_kstr(&w, "message", msg);
     ht_jw_kstr(&w, "command", c->cmd);
     ht_jw_kint(&w, "status", status);
     ht_jw_end(&w, '}');

@@ -243,6 +243,19 @@ static int out_of_range(const ht_opt_def *d, const char *what, const char *v, ht
     return HT_FAIL(e, HT_EARG, "%s %s: out of range, need %.15g to %.15g", what, v, d->min, d->max);
 }
 
+int ht_items_check(const char *text, const char *what, ht_err *e)
+{
+    size_t item = 1;
+    for (const char *p = text;; p++, item++) {
+        const size_t n = strcspn(p, ",");
+        if (n == 0)
+            return HT_FAIL(e, HT_EARG, "%s: item %zu is empty; separate items by one comma", what,
+                           item);
+        p += n;
+        if (!*p) return 0;
+    }
+}
+
 /* Check text v against the row and store it. what: how the user named it. */
 static int store(ht_opts *o, enum ht_opt id, const char *v, const char *what,
                  enum ht_opt_source from, ht_err *e)
@@ -274,11 +287,16 @@ static int store(ht_opts *o, enum ht_opt id, const char *v, const char *what,
             return HT_FAIL(e, HT_EARG, "%s %s: need 1 or 0", what, v);
         s->i = *v == '1' || *v == 't';
         break;
+    case HT_OPT_COMMAS: HT_TRY(ht_items_check(v, what, e)); break;
     case HT_OPT_STR:
     case HT_OPT_LIST: break;
     }
-    if (d->type != HT_OPT_LIST)
-        s->n = 0; /* the last one given wins                                 */
+    if (from == HT_FROM_CLI && s->source == HT_FROM_CLI && d->type != HT_OPT_LIST &&
+        d->type != HT_OPT_FLAG)
+        return HT_FAIL(e, HT_EARG, "%s %.60s: was given before, with %.60s; give it once%s", what,
+                       v, s->value[0],
+                       d->type == HT_OPT_COMMAS ? ", with commas between its items" : "");
+    if (d->type != HT_OPT_LIST) s->n = 0; /* instead of the default */
     s->value[s->n++] = v;
     s->source = from;
     return 0;

@@ -74,6 +74,7 @@ enum ht_opt_type {
     HT_OPT_INT, HT_OPT_REAL,         /* within [min, max]                                         */
     HT_OPT_STR,
     HT_OPT_ENUM,                     /* one of `choices`, separated by '|'                        */
+    HT_OPT_COMMAS,                   /* a string of items separated by commas, none of them empty */
     HT_OPT_LIST                      /* a string that may be given several times                  */
 };
 enum ht_opt_group { HT_GROUP_MODEL, HT_GROUP_INPUT, HT_GROUP_GENERATE, HT_GROUP_SAMPLE,
@@ -103,7 +104,8 @@ extern const char *const ht_opt_group_names[HT_GROUPS];
 typedef struct ht_opts ht_opts;
 /* argv[0 .. argc) are the words after the command's name; they and the environment are borrowed
  * until ht_opts_free(). HT_EARG names the word that is off and, for an unknown option, the nearest
- * one this command has. --help ends parsing successfully at once. */
+ * one this command has. An option that takes one value is given once: of two nobody could tell
+ * which was meant. A flag says the same however often. --help ends parsing successfully at once. */
 HT_MUST_USE int ht_opts_parse(ht_opts **, enum ht_cmd, int argc, char *const *argv, ht_err *);
 void ht_opts_free(ht_opts *);        /* NULL allowed                                              */
 enum ht_cmd ht_opts_cmd(const ht_opts *);
@@ -131,6 +133,8 @@ void ht_opt_name(enum ht_opt, char *out, size_t cap);
 bool ht_opt_name_at(enum ht_opt, size_t i, char *out, size_t cap);
 /* "HETERO_TOP_K" into out; false when the row is not read from the environment. */
 bool ht_opt_env_name(enum ht_opt, char *out, size_t cap);
+/* Items separated by commas, none of them empty; HT_EARG names `what` and the item's place. */
+HT_MUST_USE int ht_items_check(const char *text, const char *what, ht_err *);
 /* Comma-separated integers ("5,17,3") in [min, max] into an array from ht_mem_array (the caller
  * frees with ht_mem_free). `what` names the option in errors. An empty list is an error. */
 HT_MUST_USE int ht_parse_ints(const char *text, const char *what, int64_t min, int64_t max,

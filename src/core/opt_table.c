@@ -19,6 +19,7 @@ enum {
 /* clang-format off */
 #define FLAG(g, e, c, n, h) {n, NULL, NULL, NULL, h, 0, 0, (c), HT_OPT_FLAG, HT_GROUP_##g, e}
 #define STR(g, e, c, n, a, d, h) {n, a, d, NULL, h, 0, 0, (c), HT_OPT_STR, HT_GROUP_##g, e}
+#define COMMAS(g, e, c, n, a, d, h) {n, a, d, NULL, h, 0, 0, (c), HT_OPT_COMMAS, HT_GROUP_##g, e}
 #define LIST(g, c, n, a, h) {n, a, NULL, NULL, h, 0, 0, (c), HT_OPT_LIST, HT_GROUP_##g, 0}
 #define ENUM(g, e, c, n, a, d, ch, h) {n, a, d, ch, h, 0, 0, (c), HT_OPT_ENUM, HT_GROUP_##g, e}
 #define INT(g, e, c, n, d, lo, hi, h) {n, "N", d, NULL, h, lo, hi, (c), HT_OPT_INT, HT_GROUP_##g, e}
@@ -44,7 +45,7 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "-f --file", "FILE", NULL,
         "read the text from FILE; - is standard input (quality, qualify: JSON lines of prompts and "
         "responses)"),
-    [HT_OPT_IDS] = STR(INPUT, 0, C(RUN) | C(TOKENIZE) | C(LOGITS), "--ids", "LIST", NULL,
+    [HT_OPT_IDS] = COMMAS(INPUT, 0, C(RUN) | C(TOKENIZE) | C(LOGITS), "--ids", "LIST", NULL,
         "token ids separated by commas, instead of text"),
     [HT_OPT_ESCAPE] = FLAG(INPUT, 0, C(RUN) | C(TOKENIZE), "-e --escape",
         "understand \\n \\t \\r \\\\ \\' \\\" and \\xHH in the text of -p"),
@@ -76,7 +77,7 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "write the bytes of --ids to standard output"),
     [HT_OPT_ADD_BOS] = FLAG(INPUT, 0, C(TOKENIZE), "--add-bos",
         "add the tokens that this model wants around a text (BOS, EOS)"),
-    [HT_OPT_AT] = STR(INPUT, 0, C(LOGITS), "--at", "LIST", NULL,
+    [HT_OPT_AT] = COMMAS(INPUT, 0, C(LOGITS), "--at", "LIST", NULL,
         "positions of --ids whose logits to print (default: the last)"),
     [HT_OPT_CHUNKS] = INT(INPUT, 0, C(PPL) | C(QUALITY) | C(QUALIFY), "--chunks", NULL, 1, 1e9,
         "score only the first N chunks (default: all; quality: 8)"),
@@ -99,11 +100,11 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "tensor type of the vocabulary projection under q4 (default: the better of q6_k and q8_0 "
         "that fits)"),
     [HT_OPT_TENSORS] = FLAG(INPUT, 0, C(INSPECT), "--tensors", "list every tensor"),
-    [HT_OPT_BENCH_P] = STR(INPUT, 0, C(BENCH), "-p --n-prompt", "LIST", "512",
+    [HT_OPT_BENCH_P] = COMMAS(INPUT, 0, C(BENCH), "-p --n-prompt", "LIST", "512",
         "prompt lengths to time (pp rows); 0 for none"),
-    [HT_OPT_BENCH_N] = STR(INPUT, 0, C(BENCH), "-n --n-gen", "LIST", "128",
+    [HT_OPT_BENCH_N] = COMMAS(INPUT, 0, C(BENCH), "-n --n-gen", "LIST", "128",
         "numbers of generated tokens to time (tg rows); 0 for none"),
-    [HT_OPT_BENCH_D] = STR(INPUT, 0, C(BENCH), "-d --n-depth", "LIST", "0",
+    [HT_OPT_BENCH_D] = COMMAS(INPUT, 0, C(BENCH), "-d --n-depth", "LIST", "0",
         "positions already in the context before the timed part"),
     [HT_OPT_REPS] = INT(INPUT, 0, C(BENCH) | C(COMPARE), "-r --repetitions", "5", 1, 1000,
         "timed repetitions of each row, after a warm-up that is not counted (compare: 6 pairs)"),
@@ -116,7 +117,7 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "context depth of the explained decode step"),
     [HT_OPT_REFERENCE] = FLAG(INPUT, 0, C(QUALIFY), "--reference",
         "check the reference engine of routing for correctness, on the spot"),
-    [HT_OPT_CANDIDATE] = STR(INPUT, 0, C(QUALITY) | C(QUALIFY) | C(COMPARE), "--candidate",
+    [HT_OPT_CANDIDATE] = COMMAS(INPUT, 0, C(QUALITY) | C(QUALIFY) | C(COMPARE), "--candidate",
         "KEY=VALUE,...", NULL,
         "in what the candidate differs from the reference: act, cover, ctk, ctv, cuda, engine, "
         "prefill-engine, decode-engine, prefill-rep, decode-rep, graph, isa, model, store, "
@@ -146,7 +147,7 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "the server's name for the model"),
     [HT_OPT_SERVER_BINARY] = STR(INPUT, 0, C(COMPARE), "--server-binary", "FILE", NULL,
         "the server's program, for its digest"),
-    [HT_OPT_CONTEXTS] = STR(INPUT, 0, C(COMPARE), "--contexts", "LIST", "32,512,2048",
+    [HT_OPT_CONTEXTS] = COMMAS(INPUT, 0, C(COMPARE), "--contexts", "LIST", "32,512,2048",
         "prompt lengths in tokens"),
     [HT_OPT_SPACING] = INT(INPUT, 0, C(COMPARE), "--spacing-ms", "0", 0, 600000,
         "idle time before every request, sealed in the design"),
@@ -286,12 +287,12 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "force both phases onto this engine (see hetero doctor)"),
     [HT_OPT_PREFILL_ENGINE] = STR(ENGINE, 1, C_ENGINE, "--prefill-engine", "NAME", NULL,
         "force the prefill onto this engine"),
-    [HT_OPT_GRAPH] = STR(ENGINE, 1, C_ENGINE, "--graph", "KEY=VALUE,...", NULL,
+    [HT_OPT_GRAPH] = COMMAS(ENGINE, 1, C_ENGINE, "--graph", "KEY=VALUE,...", NULL,
         "settings of the graph engine: cache=FOLDER of compiled graphs, memory=MiB for them, "
         "cancel=MS that a cancel may take on a route (50), cold=1 "
         "(serve from the reference until compiled), strict=1 (no stand-in), device=NAME, act=KIND, "
         "approximate=1, calibrate=FILE for act=int8"),
-    [HT_OPT_CUDA] = STR(ENGINE, 1, C_ENGINE, "--cuda", "KEY=VALUE,...", NULL,
+    [HT_OPT_CUDA] = COMMAS(ENGINE, 1, C_ENGINE, "--cuda", "KEY=VALUE,...", NULL,
         "settings of the cuda engine: gpu=N (which card), ranks=N (a group of N ranks on it, over "
         "which heads and rows are dealt out; equal bits), level=1 (no persistent kernel), "
         "sync=1 (no graph: wait after each kernel), overlap=0"),
@@ -300,12 +301,12 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
     [HT_OPT_ACT] = ENUM(ENGINE, 1, C_ENGINE, "--act", "KIND", "f32", "f32|q8|f16",
         "arithmetic: f32 is exact for the stored weights, q8 quantises activations, f16 has "
         "prompts on tensor cores (both approximate)"),
-    [HT_OPT_CTK] = STR(ENGINE, 1, C_ENGINE | C(INSPECT), "-ctk --cache-type-k --ctk",
+    [HT_OPT_CTK] = COMMAS(ENGINE, 1, C_ENGINE | C(INSPECT), "-ctk --cache-type-k --ctk",
         "TYPE", "f16",
         "type of the cached keys: f16, f32, or smaller with a loss q8_0, q4_0, rotated q8_0r, "
         "q4_0r, "
         "tq4, tq3; other layers after it, e.g. q8_0,0-1=f16 (see hetero kv-probe)"),
-    [HT_OPT_CTV] = STR(ENGINE, 1, C_ENGINE | C(INSPECT), "-ctv --cache-type-v --ctv",
+    [HT_OPT_CTV] = COMMAS(ENGINE, 1, C_ENGINE | C(INSPECT), "-ctv --cache-type-v --ctv",
         "TYPE", "f16", "type of the cached values, as for -ctk"),
     [HT_OPT_KV_FORCE] = FLAG(ENGINE, 1, C_SAMPLE, "--kv-force",
         "take cache types that lose something although no measurement on this model admits them"),
@@ -314,7 +315,7 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "keep this many positions of a sequence and give up, a page at a time, what attention uses "
         "least; the answer is no longer that of the whole context (-c may then exceed what memory "
         "holds)"),
-    [HT_OPT_KV_DEPTHS] = STR(ENGINE, 0, C(KV_PROBE), "--depths", "LIST", "512,4096,16384",
+    [HT_OPT_KV_DEPTHS] = COMMAS(ENGINE, 0, C(KV_PROBE), "--depths", "LIST", "512,4096,16384",
         "depths at which logits are compared, as far as context and text go"),
     [HT_OPT_SAVE] = FLAG(ENGINE, 0, C(KV_PROBE), "--save",
         "keep the result in the store: types inside the gate may then be used by run, chat and "

@@ -49,6 +49,46 @@ def usage():
     fails(2, 'usage: hetero qualify', 'qualify')
 
 
+def settings():
+    """What was said twice, or came from the environment, or has no effect: each is told."""
+    fails(2, '--cuda level=1: was given before, with gpu=0; give it once, with commas', 'run', TALE,
+          '--cuda', 'gpu=0', '--cuda', 'level=1')
+    fails(2, '(--cuda is set by HETERO_CUDA in the environment)', 'run', TALE, '-p', 'x',
+          env={'HETERO_CUDA': 'level=1'})
+    fails(2, '(--graph is set by HETERO_GRAPH in the environment)', 'run', TALE, '-p', 'x',
+          env={'HETERO_GRAPH': 'colour=1'})
+    e = json.loads(run('run', TALE, '-p', 'x', '--json', env={'HETERO_CUDA': 'level=1'}).stdout)['error']
+    check('HETERO_CUDA' in e['message'], 'the source of a setting in the document', e)
+    r = run('run', TALE, '-p', 'x', '--graph', 'colour=1', env={'HETERO_CUDA': 'level=1'})
+    check('colour' in err(r) and 'HETERO_' not in err(r), 'what was typed has no other source', err(r))
+    fails(2, 'device=cpu: OpenVINO\'s names are in capitals', 'run', TALE, '-p', 'x', '--graph', 'device=cpu')
+    r = run('run', TALE, '-p', 'x', '-n', '1', '--act', 'q8')
+    check(r.returncode == 0 and 'act q8 changes nothing here' in err(r) and '--precision q8' in err(r),
+          'act q8 without quantised weights', err(r))
+    r = run('bench', TALE, '--act', 'q8', '-p', '4', '-n', '0', '-r', '1')
+    check(r.returncode == 0 and 'act q8 changes nothing here' in err(r), 'the same of bench', err(r))
+
+
+def nothing_is_made_before_a_check():
+    """hetero qualify checks what it was asked before it makes a key or looks for the model."""
+    with tmp() as t:
+        env = {'XDG_STATE_HOME': t}
+        q = ('qualify', 'p32', TALE)
+        for text, args in (('BUCKET,...: item 2 is empty', ('qualify', 'p32,,p128', TALE, '--candidate', 'act=q8')),
+                           ('BUCKET,...: item 2 is empty', ('qualify', 'p32,', TALE, '--candidate', 'act=q8')),
+                           ('bucket "p33"', ('qualify', 'p33', TALE, '--candidate', 'act=q8')),
+                           ('item 2 is empty', q + ('--candidate', 'act=q8,')),
+                           ('act is given twice', q + ('--candidate', 'act=q8,act=f32')),
+                           ('no setting', q + ('--candidate', 'colour=1')),
+                           ('give -c 2064', ('qualify', 'c2048', TALE, '--candidate', 'act=q8', '-c', '100'))):
+            fails(2, text, *args, env=env)
+        fails(3, 'none.jsonl: No such file', *q, '--candidate', 'act=q8', '-f', os.path.join(t, 'none.jsonl'), env=env)
+        fails(3, 'none.gguf', 'qualify', 'p32', os.path.join(t, 'none.gguf'), '--candidate', 'act=q8', env=env)
+        fails(2, 'act is given twice', 'compare', TALE, '--server', 'http://127.0.0.1:1',
+              '--candidate', 'act=q8,act=f32', env=env)
+        check(os.listdir(t) == [], 'nothing was made', os.listdir(t))
+
+
 def files():
     with tmp() as t:
         missing, broken, text = (os.path.join(t, n) for n in ('missing.gguf', 'broken.gguf', 'notes.txt'))
@@ -116,6 +156,6 @@ def output():
         check(r.returncode != 0 and 'standard output' in err(r), 'a full disk is noticed', err(r))
 
 
-for part in (usage, files, as_json, purity, nothing_is_clamped_silently, output):
+for part in (usage, settings, nothing_is_made_before_a_check, files, as_json, purity, nothing_is_clamped_silently, output):
     part()
 end()

@@ -35,8 +35,8 @@ def both_verifiers(bundle, want, what):
           'C: %d %s; Python: %d %s' % (r.returncode, r.stdout[-200:], p.returncode, p.stdout[-200:]))
 
 
-def generate(*more):
-    d = doc('run', TALE, '-p', TEXT, '-n', '8', '--temp', '0', '--ignore-eos', '--json', '--store', STORE, *more, env=ENV)
+def generate(*more, new=8):
+    d = doc('run', TALE, '-p', TEXT, '-n', new, '--temp', '0', '--ignore-eos', '--json', '--store', STORE, *more, env=ENV)
     return d or {'receipt': {'phases': [{}, {}]}, 'ids': None}
 
 
@@ -69,7 +69,7 @@ def routes(policy):
     for p in routed['receipt']['phases']:
         check(p.get('bundleId') in ids and p['planned'] == p['executed'] == 'cpu', 'bundle and engine', p)
         check(len(p['execProofSha256']) == 64 and p['hostCopyBytes'] == 0, 'proof, no copies', p)
-    long = generate('-n', '40')
+    long = generate(new=40)
     check(decisions(long)[1] == ('reference', 'BUCKET'), 'more new tokens than measured', decisions(long))
     return bundles
 

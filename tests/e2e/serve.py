@@ -340,7 +340,7 @@ def c24_slow_load():
         k = socket.create_server(('127.0.0.1', 0))
         port = k.getsockname()[1]
         k.close()
-        with Server('--port', port, wait=False) as s:
+        with Server(port=port, wait=False) as s:
             s.port = port
             while s.p.poll() is None:
                 try:

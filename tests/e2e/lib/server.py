@@ -22,11 +22,11 @@ def once(pairs):
 class Server:
     """hetero serve on a free port of the loopback; args are more options. Use as a context."""
 
-    def __init__(self, *args, model=TALE, ctx=512, wait=True, host='127.0.0.1', env=None, wrap=()):
+    def __init__(self, *args, model=TALE, ctx=512, wait=True, host='127.0.0.1', port=0, env=None, wrap=()):
         self.log = tempfile.NamedTemporaryFile(prefix='hetero-serve-', suffix='.log')
         self.host = host
         self.headers = {}  # of the questions about its state
-        cmd = [*wrap, BIN, 'serve', model, '-c', str(ctx), '-t', '2', '--port', '0', '--host', host,
+        cmd = [*wrap, BIN, 'serve', model, '-c', str(ctx), '-t', '2', '--port', str(port), '--host', host,
                '--no-progress', *map(str, args)]
         self.p = subprocess.Popen(cmd, cwd=ROOT, env={**ENV, **(env or {})}, stdin=subprocess.DEVNULL,
                                   stdout=subprocess.DEVNULL, stderr=self.log)

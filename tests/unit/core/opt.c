@@ -124,9 +124,6 @@ T_CASE(opt, aliases_negative_numbers_and_words)
     T_EQ_INT(ht_opt_int(o, HT_OPT_PREDICT), -1);
     T_EQ_STR(ht_opts_arg(o, 0), "-odd-name");
     ht_opts_free(o);
-    T_OK(parse(&o, HT_CMD_RUN, "-n 1 -n 2", &e), e);
-    T_EQ_INT(ht_opt_int(o, HT_OPT_PREDICT), 2);
-    ht_opts_free(o);
     T_OK(parse(&o, HT_CMD_BENCH, "-p 16,32 -n 0 -d 0,8", &e), e);
     T_EQ_STR(ht_opt_str(o, HT_OPT_BENCH_P), "16,32");
     ht_opts_free(o);
@@ -154,6 +151,69 @@ T_CASE(opt, wrong_words_say_what_and_what_next)
     T_ERR(parse(&o, HT_CMD_RUN, "--json=1", &e), HT_EARG, e, "takes no value");
     T_ERR(parse(&o, HT_CMD_RUN, "a b", &e), HT_EARG, e, "one word too many");
     T_ERR(parse(&o, HT_CMD_PACK, "-o x", &e), HT_EARG, e, "usage: hetero pack SRC");
+}
+
+/* A second --cuda took the place of the first without a word. */
+T_CASE(opt, one_value_is_given_once)
+{
+    ht_err e;
+    ht_opts *o;
+    T_ERR(parse(&o, HT_CMD_RUN, "-n 1 --predict 2", &e), HT_EARG, e,
+          "--predict 2: was given before, with 1; give it once");
+    T_ERR(parse(&o, HT_CMD_RUN, "-n 128 -n 128", &e), HT_EARG, e, "give it once");
+    T_ERR(parse(&o, HT_CMD_RUN, "--cuda gpu=1 --cuda=level=1", &e), HT_EARG, e,
+          "--cuda level=1: was given before, with gpu=1; give it once, with commas");
+    T_ERR(parse(&o, HT_CMD_RUN, "--graph strict=1 --graph strict=1", &e), HT_EARG, e,
+          "give it once, with commas");
+    T_ERR(parse(&o, HT_CMD_QUALIFY, "p32 --candidate act=q8 --candidate threads=1", &e), HT_EARG, e,
+          "--candidate threads=1: was given before, with act=q8");
+    T_ERR(parse(&o, HT_CMD_RUN, "--act f32 --act q8", &e), HT_EARG, e, "with f32");
+    T_ERR(parse(&o, HT_CMD_RUN, "--temp 0 --temp 1", &e), HT_EARG, e, "with 0");
+    T_OK(parse(&o, HT_CMD_RUN, "--json --json --stop a --stop b", &e), e);
+    const char *const *stop;
+    T_EQ_INT(ht_opt_list(o, HT_OPT_STOP, &stop), 2);
+    ht_opts_free(o);
+    setenv("HETERO_CUDA", "gpu=1", 1); /* the line's one value stands before the environment's */
+    T_OK(parse(&o, HT_CMD_RUN, "--cuda level=1", &e), e);
+    T_EQ_STR(ht_opt_str(o, HT_OPT_CUDA), "level=1");
+    ht_opts_free(o);
+    unsetenv("HETERO_CUDA");
+}
+
+/* Every option whose items are separated by commas refuses an empty one in the same words. */
+T_CASE(opt, no_item_of_a_list_is_empty)
+{
+    static const struct {
+        enum ht_cmd cmd;
+        const char *option;
+    } list[] = {{HT_CMD_RUN, "--ids"},          {HT_CMD_LOGITS, "--at"},
+                {HT_CMD_BENCH, "-p"},           {HT_CMD_BENCH, "-n"},
+                {HT_CMD_BENCH, "-d"},           {HT_CMD_QUALIFY, "--candidate"},
+                {HT_CMD_COMPARE, "--contexts"}, {HT_CMD_RUN, "--graph"},
+                {HT_CMD_RUN, "--cuda"},         {HT_CMD_KV_PROBE, "--depths"},
+                {HT_CMD_RUN, "--cache-type-k"}, {HT_CMD_RUN, "-ctv"}};
+    static const struct {
+        const char *text;
+        int item;
+    } wrong[] = {{"1,,2", 2}, {"1,2,", 3}, {",1", 1}, {",", 1}, {"''", 1}};
+    unsigned seen = 0;
+    for (unsigned id = 0; id < HT_OPTS; id++) seen += ht_opt_table[id].type == HT_OPT_COMMAS;
+    T_EQ_INT(seen, sizeof list / sizeof *list);
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+            char line[80], want[120];
+            ht_err e;
+            ht_opts *o;
+            (void)snprintf(line, sizeof line, "%s %s", list[i].option, wrong[k].text);
+            (void)snprintf(want, sizeof want, "%s: item %d is empty; separate items by one comma",
+                           list[i].option, wrong[k].item);
+            T_ERR(parse(&o, list[i].cmd, line, &e), HT_EARG, e, want);
+        }
+    ht_err e;
+    ht_opts *o;
+    setenv("HETERO_GRAPH", "strict=1,", 1);
+    T_ERR(parse(&o, HT_CMD_RUN, "", &e), HT_EARG, e, "HETERO_GRAPH: item 2 is empty");
+    unsetenv("HETERO_GRAPH");
 }
 
 T_CASE(opt, command_line_wins_over_environment_over_default)
