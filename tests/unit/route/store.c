@@ -2,6 +2,7 @@
  * index meets (evidence.md 8, Time 35, Trust 36-39). */
 #include "route/store.h"
 #include "../evid/fixture.h"
+#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct {
@@ -12,18 +13,26 @@ typedef struct {
     ht_key *k[8];
 } world;
 
-static void begin(world *w)
+/* Store and bundle in a folder of their own. */
+static void begin_in(world *w, const char *name)
 {
     ht_err e = {0};
     fx_init(&w->f);
     fx_build(&w->f);
     fx_trust(&w->f, &w->t);
-    w->store = fx_fmt(&w->f, "%s/store", t_tmp());
-    w->bundle = fx_fmt(&w->f, "%s/bundle", t_tmp());
+    const char *dir = fx_fmt(&w->f, "%s/%s", t_tmp(), name);
+    (void)mkdir(dir, 0700);
+    w->store = fx_fmt(&w->f, "%s/store", dir);
+    w->bundle = fx_fmt(&w->f, "%s/bundle", dir);
     fx_seal(&w->f, w->bundle, w->id);
     for (uint8_t i = 1; i < 8; i++) w->k[i] = fx_key(i);
     T_OK(ht_store_init(w->store, &w->t, fx_policy(&w->f), &e), e);
     T_CHECK(ht_store_init(w->store, &w->t, NULL, &e) == HT_EARG, "a store is made twice");
+}
+
+static void begin(world *w)
+{
+    begin_in(w, "one");
 }
 
 static void end(world *w)
@@ -315,6 +324,94 @@ T_CASE(store, mark)
     T_EQ_INT(t[0].state, HT_ST_QUARANTINED);
     T_EQ_INT(t[1].state, HT_ST_QUARANTINED);
     end(&w);
+}
+
+/* Whoever holds all keys promotes the decode cell as a cell of another phase: promotion, cost map
+ * and index agree with one another and are signed. */
+static void forge(world *w, const char *phase)
+{
+    ht_store s;
+    ht_dsse d;
+    ht_json *doc;
+    ht_buf b;
+    ht_err e = {0};
+    size_t n, n_map;
+    const ht_key *const promoters[2] = {w->k[2], w->k[3]}, *const index[1] = {w->k[4]};
+    const char *dir = fx_fmt(&w->f, "%s/bundles/%s", w->store, w->id), *was = NULL, *text = NULL;
+    const char *paper_path = fx_fmt(&w->f, "%s/promotion.dsse.json", dir);
+    const char *map_path = fx_fmt(&w->f, "%s/costmap.json", dir);
+    T_OK(open_at(w, &s, FX_NOW, &e), e);
+    char *env = t_slurp(paper_path, &n), *map_text = t_slurp(map_path, &n_map);
+    T_OK(ht_dsse_parse(w->f.a, env, n, &d, &e), e);
+    const char *payload = fx_fmt(&w->f, "%.*s", (int)d.n, (const char *)d.payload);
+    const char *map = fx_fmt(&w->f, "%.*s", (int)n_map, map_text);
+    T_OK(ht_json_parse(w->f.a, payload, d.n, HT_JSON_CANON, "promotion", &doc, &e), e);
+    const ht_json *list = ht_json_path(doc, "predicate.entries");
+    ht_buf_init(&b, 1 << 20);
+    for (size_t i = 0; i < list->n; i++) {
+        const ht_json *scope = ht_json_get(&list->at[i], "scope");
+        if (strcmp(ht_json_get(scope, "phase")->s, "decode") != 0) continue;
+        T_OK(ht_json_write(scope, HT_JSON_CANON, &b, &e), e);
+        text = fx_fmt(&w->f, "%.*s", (int)b.n, b.p);
+        was = ht_json_get(&list->at[i], "scopeSha256")->s;
+    }
+    T_CHECK(was, "a decode cell in the promotion");
+    const char *forged =
+        fx_swap(&w->f, text, "\"phase\":\"decode\"", fx_fmt(&w->f, "\"phase\":\"%s\"", phase));
+    const char *sha = fx_sha(&w->f, forged, strlen(forged));
+    const char *old_map = fx_sha(&w->f, map, n_map);
+    map = fx_swap(&w->f, map, was, sha);
+    const char *new_map = fx_sha(&w->f, map, strlen(map));
+    payload = fx_swap(&w->f, payload, text, forged);
+    payload = fx_swap(&w->f, fx_swap(&w->f, payload, was, sha), old_map, new_map);
+    const char *paper = fx_sha(&w->f, payload, strlen(payload));
+    ht_buf_clear(&b);
+    T_OK(ht_dsse_sign(payload, strlen(payload), HT_PAYLOAD_TYPE, promoters, 2, &b, &e), e);
+    t_spit(paper_path, b.p, b.n);
+    t_spit(map_path, map, strlen(map));
+    for (size_t i = 0; i < s.index.n_entries; i++) {
+        ht_index_entry *x = &s.index.entry[i];
+        if (strcmp(x->scope_sha, was) == 0) memcpy(x->scope_sha, sha, HT_SHA256_HEX);
+        memcpy(x->promotion_sha, paper, HT_SHA256_HEX);
+        memcpy(x->costmap_sha, new_map, HT_SHA256_HEX);
+    }
+    ht_index_sort(&s.index);
+    s.index.version++;
+    memcpy(s.index.prev, s.index.sha256, sizeof s.index.prev);
+    ht_buf_clear(&b);
+    T_OK(ht_index_write(&s.index, &b, &e), e);
+    text = fx_fmt(&w->f, "%.*s", (int)b.n, b.p);
+    ht_buf_clear(&b);
+    T_OK(ht_dsse_sign(text, strlen(text), HT_INDEX_TYPE, index, 1, &b, &e), e);
+    t_spit(fx_fmt(&w->f, "%s/index.dsse.json", w->store), b.p, b.n);
+    ht_buf_done(&b);
+    free(env);
+    free(map_text);
+}
+
+/* Complete compute is measured and judged, and is no route: no honest promotion has such a scope,
+ * and one that has all signatures is not taken for a route of either phase. */
+T_CASE(store, complete_compute_is_no_route)
+{
+    static const struct {
+        const char *phase, *want;
+    } kind[] = {{"decode", "OK"}, {"complete", "BAD_DIGEST"}};
+    for (size_t i = 0; i < sizeof kind / sizeof *kind; i++) {
+        world w;
+        ht_err e = {0};
+        ht_route_entry *t;
+        char name[16];
+        (void)snprintf(name, sizeof name, "forged%zu", i);
+        begin_in(&w, name);
+        T_OK(promote(&w, (int[]){2, 3, 4}, 3, &e), e);
+        forge(&w, kind[i].phase);
+        T_EQ_INT(rows(&w, &t), 2);
+        for (int k = 0; k < 2; k++) {
+            const bool other = t[k].checks == HT_R_OK && t[k].scope.phase == HT_PREFILL;
+            T_EQ_STR(ht_reason_name(t[k].checks), other ? "OK" : kind[i].want);
+        }
+        end(&w);
+    }
 }
 
 static ht_index index_of(uint64_t version)
