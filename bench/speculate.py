@@ -4,12 +4,13 @@
 usage: speculate.py --hetero BIN --model FILE --draft FILE --stories quality-400.jsonl -o OUT.json
                     [--sets lookup,draft,parallel] [--ways greedy,T,reject] [--prompts 20]
                     [--stories-n 100] [--reps 6] [-n 64] [--act q8] [--threads 2] [--budget 450]
+                    [--engine NAME] [--draft-engine NAME]
        speculate.py --table OUT.json
 
 Sets: lookup (rewrite, extract and code-edit prompts and free prose, --prompts of each), draft (the
 first --stories-n story prompts; greedy, T = 0.7, and T = 0.7 by rejection: --ways) and parallel (a tenth of
-them: one thread for each model, against both threads for the model alone). One cell is a prompt
-under a way of sampling. A pair is a plain run and one with guesses, in turns which comes first; a
+them: one thread for each model, against both threads for the model alone; with --draft-engine each
+model on its own device with all it has). One cell is a prompt under a way of sampling. A pair is a plain run and one with guesses, in turns which comes first; a
 repetition is a pair of every cell; a cell's ratio is the median over its pairs of decode time plain
 / with. A set's figure is the median
 of its cells, with the quartiles. Every pair must have written the same tokens, except under
@@ -80,20 +81,21 @@ def cells(a):
     with open(a.stories, encoding='utf-8') as f:
         for line in f:
             stories.append(json.loads(line)['prompt'])
-    md = ['-md', a.draft]
+    md = ['-md', a.draft] + (['--draft-engine', a.draft_engine] if a.draft_engine else [])
+    share = [] if a.draft_engine else ['-t', '1']
     for i, p in enumerate(stories[:a.stories_n]):
         ways = {'greedy': (greedy, md), 'T': (warm, md), 'reject': (warm, md + ['--draft-accept', 'reject'])}
         for way in a.ways.split(',') if 'draft' in sets else ():
             out.append(('draft', {'greedy': way, 'T': 'T 0.7', 'reject': 'T 0.7 reject'}[way], p, *ways[way], []))
         if 'parallel' in sets and i % 10 == 0:
             for name, how in (('greedy', greedy), ('T 0.7', warm)):
-                out.append(('parallel', name, p, how, md + ['--draft-parallel', '-t', '1'], []))
+                out.append(('parallel', name, p, how, md + ['--draft-parallel'] + share, []))
     return out
 
 
 def run(a, prompt, how, more):
     argv = [a.hetero, 'run', a.model, '-p', prompt, '-n', str(a.n), '--act', a.act, '--ignore-eos',
-            '--json'] + how + more
+            '--json'] + how + more + (['--engine', a.engine] if a.engine else [])
     if '-t' not in more:
         argv += ['-t', str(a.threads)]
     p = subprocess.run(argv, capture_output=True, text=True, timeout=600)
@@ -152,6 +154,8 @@ def main():
     p.add_argument('--sets', default='lookup,draft,parallel')
     p.add_argument('--ways', default='greedy,T,reject')
     p.add_argument('--act', default='q8')
+    p.add_argument('--engine')
+    p.add_argument('--draft-engine')
     for name, value in (('--prompts', 20), ('--stories-n', 100), ('--reps', 6), ('-n', 64), ('--threads', 2),
                         ('--budget', 450)):
         p.add_argument(name, type=int, default=value)
@@ -165,6 +169,8 @@ def main():
     doc = {'schema': 'hetero/speculate-bench/1', 'model': os.path.basename(a.model),
            'draft': os.path.basename(a.draft), 'act': a.act, 'n': a.n, 'threads': a.threads,
            'reps': a.reps, 'cells': {}}
+    if a.engine or a.draft_engine:
+        doc['engines'] = {'model': a.engine or 'cpu', 'draft': a.draft_engine or a.engine or 'cpu'}
     if os.path.exists(a.out):
         with open(a.out, encoding='utf-8') as f:
             doc = json.load(f)

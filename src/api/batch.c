@@ -243,11 +243,12 @@ static uint32_t chain_steps(const step *st, const pass *p)
     const ht_gen *g = p->gen[0];
     uint32_t live = 0, steps = API_CHAIN;
     for (size_t i = 0; i < st->n; i++) live += st->gen[i]->state != HT_GEN_DONE;
-    if (live != 1 || !g->chain || g->state != HT_GEN_DECODE || g->k || g->spec) return 0;
+    if (live != 1 || !g->chain || g->state != HT_GEN_DECODE || g->k) return 0;
     /* The text comes in pieces as long as a run, and so does a caller's chance to end it. */
     const uint64_t most = (uint64_t)API_CHAIN_MS * 1000000;
     if (g->s->step_ns && most / g->s->step_ns < steps) steps = (uint32_t)(most / g->s->step_ns);
     if (steps > g->room - g->n_out) steps = g->room - g->n_out;
+    if (g->spec && steps > api__spec_plain(g->spec)) steps = api__spec_plain(g->spec);
     return steps;
 }
 

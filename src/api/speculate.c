@@ -20,6 +20,7 @@ typedef struct {
 
 enum {
     F16_MOST = 7,   /* guesses: with the token itself 8 rows (docs/cuda.md) */
+    FEW_PLAIN = 4,  /* tokens of a run that could have had guesses behind the first */
     FEW_BEHIND = 2, /* rows that cost a draft model what one does: its weights are read once */
 };
 
@@ -37,6 +38,7 @@ struct api__spec {
     shadow shadow;
     int cls[HT_ADAPT_MOST]; /* class of each guess of this round */
     ht_adapt_round round;
+    uint32_t told;  /* tokens that the shadow was compared with, 0: none yet */
     uint32_t n_max; /* positions at the end of the generation at most */
     uint64_t t0;
 };
@@ -317,7 +319,7 @@ static int from_model(api__spec *x, uint32_t len, uint32_t most, uint32_t *k, ht
 
 /* ---- lookup ---------------------------------------------------------------------------------- */
 
-/* Compare the token at position len-1, which a plain step brought, with the guess that stands. */
+/* Compare the token at position len-1, which came without a guess, with the one that stands. */
 static void compare_shadow(api__spec *x, uint32_t len)
 {
     shadow *h = &x->shadow;
@@ -353,7 +355,8 @@ int api__spec_draft(api__spec *x, uint32_t most, uint32_t *k, ht_err *err)
     x->round = (ht_adapt_round){.from = HT_ADAPT_LOOKUP};
     *k = 0;
     if (most > x->most) most = x->most;
-    compare_shadow(x, len);
+    if (!x->told) x->told = len - 1;
+    while (x->told < len) compare_shadow(x, ++x->told);
     if (!most || (!x->always && ht_adapt_wants_plain(&x->s->adapt))) {
         if (x->ahead) ht_ahead_pause(x->ahead, true); /* a plain step is one without company */
         return 0;
@@ -365,6 +368,20 @@ int api__spec_draft(api__spec *x, uint32_t most, uint32_t *k, ht_err *err)
     x->round.drafted = *k;
     if (x->round.from == HT_ADAPT_LOOKUP && *k) x->round.draft_ns = ht_now_ns() - x->t0;
     return 0;
+}
+
+uint32_t api__spec_plain(const api__spec *x)
+{
+    const ht_adapt *a = &x->s->adapt;
+    uint32_t n = UINT32_MAX;
+    if (x->always) return 1;
+    if (ht_adapt_wants_plain(a)) return FEW_PLAIN;
+    if (x->lookup) n = ht_adapt_off(a, HT_ADAPT_LOOKUP);
+    if (x->draft.d && api__draft_cap(&x->draft) > x->most) {
+        const uint32_t off = ht_adapt_off(a, HT_ADAPT_MODEL);
+        if (off < n) n = off;
+    }
+    return n > FEW_PLAIN ? n : FEW_PLAIN;
 }
 
 /* What each guess taught about its class: those that were right, and the first that was not. */
@@ -382,7 +399,7 @@ void api__spec_done(api__spec *x, uint32_t k, uint32_t tokens, uint32_t right, u
     const uint64_t all = ht_now_ns() - x->t0, ns = all > other_ns ? all - other_ns : 0;
     api__spec_record *r = &x->s->rec.spec;
     if (!k && x->round.from == HT_ADAPT_LOOKUP) {
-        ht_adapt_plain_done(&x->s->adapt, ns);
+        ht_adapt_plain_done(&x->s->adapt, ns, tokens);
         return;
     }
     const uint64_t drafting = x->round.draft_ns + x->round.sync_ns;

@@ -18,6 +18,8 @@ void api__spec_end(api__spec *); /* NULL allowed */
 HT_MUST_USE int api__spec_draft(api__spec *, uint32_t most, uint32_t *k, ht_err *);
 /* The plan that verifies. */
 const api__plan *api__spec_plan(const api__spec *);
+/* Tokens without a guess that an engine which makes several a run may make in the next one. */
+uint32_t api__spec_plain(const api__spec *);
 /* What guess i of this round was drawn from, [vocab]: it is to be verified by rejection sampling.
  * NULL: by sample and match. */
 const double *api__spec_q(const api__spec *, uint32_t i);

@@ -142,6 +142,7 @@ int api__gen_take_rows(ht_gen *g, const api__plan *plan, const float *logits, ui
 int api__gen_take_ids(ht_gen *g, const api__plan *plan, const int32_t *ids, uint32_t n,
                       uint32_t pos, ht_err *err)
 {
+    const uint64_t caller_ns = g->caller_ns;
     uint32_t i = 0;
     int rc = 0;
     while (i < n && !rc && !g->finish) {
@@ -150,7 +151,9 @@ int api__gen_take_ids(ht_gen *g, const api__plan *plan, const int32_t *ids, uint
         i++;
     }
     const int cut = api__roll_back(g->s, plan, pos + i - 1, 0, 0, rc ? NULL : err);
-    return rc ? rc : cut;
+    if (!rc) rc = cut;
+    if (g->spec && !rc) api__spec_done(g->spec, 0, i, 0, g->caller_ns - caller_ns);
+    return rc;
 }
 
 int api__gen_flush(ht_gen *g, ht_err *err)

@@ -55,13 +55,13 @@ bool ht_adapt_wants_plain(const ht_adapt *a)
     return a->n_plain < PLAIN_FIRST || a->since_plain >= PLAIN_EVERY;
 }
 
-void ht_adapt_plain_done(ht_adapt *a, uint64_t ns)
+void ht_adapt_plain_done(ht_adapt *a, uint64_t ns, uint32_t tokens)
 {
-    a->plain[a->plain_at] = ns ? ns : 1;
+    a->plain[a->plain_at] = ns > tokens ? ns / tokens : 1;
     a->plain_at = (a->plain_at + 1) % HT_ADAPT_PLAIN;
     if (a->n_plain < HT_ADAPT_PLAIN) a->n_plain++;
     a->since_plain = a->slow = 0;
-    a->tokens++;
+    a->tokens += tokens;
 }
 
 /* ---- chances --------------------------------------------------------------------------------- */
@@ -167,6 +167,14 @@ static bool is_on(const ht_adapt *a, enum ht_adapt_from from)
     return ht_adapt_unit(a) && a->tokens >= a->source[from].off_until && allowance(a, from) > 0;
 }
 
+uint32_t ht_adapt_off(const ht_adapt *a, enum ht_adapt_from from)
+{
+    const uint64_t until = a->source[from].off_until;
+    if (a->tokens < until) return (uint32_t)(until - a->tokens);
+    /* Nothing may be lost any more: what is allowed grows by loss_share a token. */
+    return ht_adapt_unit(a) && allowance(a, from) <= 0 ? PAUSE_FIRST : 0;
+}
+
 uint32_t ht_adapt_lookup(const ht_adapt *a, uint32_t match, uint32_t most)
 {
     const double p = ht_adapt_chance(a, ht_adapt_match_class(match));
@@ -249,7 +257,7 @@ static double expected(const ht_adapt *a, const ht_adapt_round *r)
 {
     const double model = r->from == HT_ADAPT_MODEL ? r->made * draft_cost(a) : 0;
     const double sync = r->first ? 0 : r->sync_tokens * sync_cost(a);
-    return 1 + extra(a, r->drafted) + model + sync;
+    return (r->drafted ? 1 : r->tokens) + extra(a, r->drafted) + model + sync;
 }
 
 static void learn_costs(ht_adapt *a, const ht_adapt_round *r, double step)

@@ -57,7 +57,7 @@ typedef struct {                     /* by ht_adapt_init; one per sequence      
 
 typedef struct {                     /* a finished round                                          */
     enum ht_adapt_from from;
-    uint32_t drafted, tokens;        /* tokens: what it made, at least 1                          */
+    uint32_t drafted, tokens;        /* tokens: what it made, at least 1; several without a guess */
     uint32_t made;                   /* guesses that took draft_ns, with the one not worth a row  */
     uint64_t verify_ns, draft_ns;    /* draft_ns: to draft, without sync_ns                       */
     uint64_t sync_ns;                /* to bring the draft model up to date: many tokens at once  */
@@ -70,7 +70,11 @@ void ht_adapt_init(ht_adapt *);
 uint64_t ht_adapt_unit(const ht_adapt *);
 /* The next step should be plain, to know what it takes now. */
 bool ht_adapt_wants_plain(const ht_adapt *);
-void ht_adapt_plain_done(ht_adapt *, uint64_t ns);
+/* A run without a guess took ns for so many tokens: one, or several where the engine makes more in
+ * a run (a unit is what a token takes in the fastest way that there is without guesses). */
+void ht_adapt_plain_done(ht_adapt *, uint64_t ns, uint32_t tokens);
+/* Tokens until this source may guess again; 0: now. */
+uint32_t ht_adapt_off(const ht_adapt *, enum ht_adapt_from from);
 /* Tokens to draft with a lookup match of this length: 0 to most. */
 uint32_t ht_adapt_lookup(const ht_adapt *, uint32_t match, uint32_t most);
 /* Whether a draft model that is `behind` tokens behind should start a round. */

@@ -71,8 +71,16 @@ def levels():
     check(got['ids'] == ref['ids'] and got['finish'] == ref['finish'] == 'stop', 'tokens up to it', got['finish'])
     s = got['receipt']['phases'][1]['segments'][0]
     check(s['tokens'] == len(got['ids']) - 1 and s['tokens'] % 32, 'in the middle of a run', s['tokens'])
-    # Guesses, grammars and sampling need logits: level 1, a row at a time.
-    for more in (['--lookup'], ['--temp', '0.5', '--seed', '1'], ['--repeat-penalty', '1.1']):
+    # Between guesses too: the three runs that measure what a token takes without them make four each.
+    for more in (['--lookup'], ['-md', TALE, '--draft-engine', 'cpu'],
+                 ['-md', TALE, '--draft-engine', 'cpu', '--draft-parallel']):
+        got = doc(*args, '--engine', 'cuda', *more, env=ENV)
+        segments = got['receipt']['phases'][1]['segments']
+        check(got['ids'] == want['ids'], 'guesses: ' + ' '.join(more), got['ids'])
+        check(segments[0]['facts']['tokensPerLaunch'] == 32 and segments[0]['tokens'] >= 12, 'without a guess', segments)
+        check(sum(s['runs'] for s in segments) <= 39 - 9, 'several tokens a run', segments)
+    # Sampling and penalties need logits: level 1, a row at a time.
+    for more in (['--temp', '0.5', '--seed', '1'], ['--repeat-penalty', '1.1']):
         got = doc(*TEXT, '--engine', 'cuda', *more, env=ENV)
         facts = [s['facts'] for s in got['receipt']['phases'][1]['segments']]
         check(facts and all(f['level'] == 1 and f['tokensPerLaunch'] == 1 for f in facts), 'logits: ' + more[0], facts)

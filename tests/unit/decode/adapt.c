@@ -22,7 +22,7 @@ static uint32_t draw_right(const world *w, uint32_t k, uint64_t *seed)
 
 static void plain(ht_adapt *a, total *t)
 {
-    ht_adapt_plain_done(a, 1000);
+    ht_adapt_plain_done(a, 1000, 1);
     t->ns += 1000;
     t->tokens++;
 }
@@ -96,7 +96,7 @@ T_CASE(adapt, needs_a_unit_first)
     T_EQ_INT(ht_adapt_lookup(&a, 16, 15), 0);
     T_TRUE(!ht_adapt_model(&a, 1));
     const uint64_t ns[] = {900, 5000, 1000, 1100, 70000};
-    for (int i = 0; i < 5; i++) ht_adapt_plain_done(&a, ns[i]);
+    for (int i = 0; i < 5; i++) ht_adapt_plain_done(&a, ns[i], 1);
     T_EQ_INT(ht_adapt_unit(&a), 1100); /* the median: two disturbed steps do not move it */
     T_TRUE(!ht_adapt_wants_plain(&a));
     T_TRUE(ht_adapt_lookup(&a, 16, 15) > 0);
@@ -114,7 +114,7 @@ T_CASE(adapt, first_view)
     T_TRUE(!ht_adapt_invest(&a, 256, 96));
     T_TRUE(ht_adapt_invest(&a, 256, 400));
     T_TRUE(!ht_adapt_invest(&a, 40, 4));
-    for (int i = 0; i < 3; i++) ht_adapt_plain_done(&a, 1000);
+    for (int i = 0; i < 3; i++) ht_adapt_plain_done(&a, 1000, 1);
     const ht_adapt_round r = {.from = HT_ADAPT_MODEL,
                               .drafted = 1,
                               .tokens = 2,
@@ -232,7 +232,7 @@ T_CASE(adapt, a_slower_machine_is_measured_again)
 {
     ht_adapt a;
     ht_adapt_init(&a);
-    for (int i = 0; i < 3; i++) ht_adapt_plain_done(&a, 1000);
+    for (int i = 0; i < 3; i++) ht_adapt_plain_done(&a, 1000, 1);
     const ht_adapt_round fast = {.from = HT_ADAPT_MODEL,
                                  .drafted = 3,
                                  .tokens = 3,
@@ -248,13 +248,45 @@ T_CASE(adapt, a_slower_machine_is_measured_again)
     T_TRUE(!ht_adapt_wants_plain(&a)); /* one may be chance */
     (void)ht_adapt_round_done(&a, &slow);
     T_TRUE(ht_adapt_wants_plain(&a));
-    for (int i = 0; i < 3; i++) ht_adapt_plain_done(&a, 3000);
+    for (int i = 0; i < 3; i++) ht_adapt_plain_done(&a, 3000, 1);
     T_EQ_INT(ht_adapt_unit(&a), 3000);
     T_TRUE(ht_adapt_model(&a, 1));
     for (int i = 0; i < 40; i++) {
         (void)ht_adapt_round_done(&a, &slow);
         T_TRUE(ht_adapt_model(&a, 1));
     }
+}
+
+/* An engine that makes several tokens a run without guesses: the unit is a token's time there, a
+ * source that is off stays so for its pause, and a round that found nothing to verify is charged
+ * what its tokens took. */
+T_CASE(adapt, several_tokens_a_run)
+{
+    ht_adapt a;
+    ht_adapt_init(&a);
+    for (int i = 0; i < 3; i++) ht_adapt_plain_done(&a, 2400, 4);
+    T_EQ_INT(ht_adapt_unit(&a), 600);
+    T_EQ_INT(a.tokens, 12);
+    T_EQ_INT(ht_adapt_off(&a, HT_ADAPT_MODEL), 0);
+    const ht_adapt_round nothing = {
+        .from = HT_ADAPT_MODEL, .tokens = 4, .made = 1, .verify_ns = 2400, .draft_ns = 60};
+    T_EQ_INT(ht_adapt_round_done(&a, &nothing), -60);
+    T_NEAR(a.ledger, -0.1, 1e-9);
+    T_EQ_INT(a.tokens, 16);
+    const ht_adapt_round bad = {.from = HT_ADAPT_MODEL,
+                                .drafted = 1,
+                                .tokens = 1,
+                                .made = 1,
+                                .verify_ns = 1200,
+                                .draft_ns = 120};
+    for (int i = 0; i < 4 && !ht_adapt_off(&a, HT_ADAPT_MODEL); i++)
+        (void)ht_adapt_round_done(&a, &bad);
+    const uint32_t off = ht_adapt_off(&a, HT_ADAPT_MODEL);
+    T_EQ_INT(off, 16); /* the first pause */
+    T_TRUE(!ht_adapt_model(&a, 1));
+    T_EQ_INT(ht_adapt_off(&a, HT_ADAPT_LOOKUP), 16); /* nothing may be lost any more */
+    ht_adapt_plain_done(&a, 9600, 16);
+    T_EQ_INT(ht_adapt_off(&a, HT_ADAPT_MODEL), 0);
 }
 
 /* A text that turns from prose to copying: lookup's unused guesses have shown it, so it is used
