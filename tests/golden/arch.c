@@ -4,25 +4,15 @@
  * up to 5e-5 away, every wrong setting 2e-3 or more. */
 #include "drive.h"
 
-#include <unistd.h>
+#include <limits.h>
 
 static const double TOLERANCE = 2e-4;
 
-/* Directory of a case: in the tree where it is small enough, else in the given data. */
+/* Directory of a case, by a file that it has. */
 static const char *folder(const char *name, const char *file)
 {
-    static char path[512];
-    static const char *const tree[] = {"tests/data/golden/arch", "tests/data/golden/own"};
-    for (size_t i = 0; i < sizeof tree / sizeof *tree; i++) {
-        (void)snprintf(path, sizeof path, "%s/%s/%s", tree[i], name, file);
-        if (access(path, R_OK) == 0) {
-            (void)snprintf(path, sizeof path, "%s/%s", tree[i], name);
-            return path;
-        }
-    }
-    char rel[200];
-    (void)snprintf(rel, sizeof rel, "golden/arch/%s/%s", name, file);
-    (void)snprintf(path, sizeof path, "%s", t_shared(rel));
+    static char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s", drive_golden(name, file));
     path[strlen(path) - strlen(file) - 1] = 0;
     return path;
 }

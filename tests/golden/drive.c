@@ -1,5 +1,7 @@
 /* drive.c - see drive.h. */
 #include "drive.h"
+#include <limits.h>
+#include <unistd.h>
 
 static ht_bucket bucket(const drive *d)
 {
@@ -57,6 +59,22 @@ static bool refused(drive *d, const ht_err *e)
     printf("  %s is left out: %s\n", d->p.be->name, e->msg);
     drive_close(d);
     return false;
+}
+
+const char *drive_golden(const char *name, const char *file)
+{
+    static char path[PATH_MAX + 200];
+    char self[PATH_MAX], rel[200];
+    (void)snprintf(path, sizeof path, "tests/data/golden/arch/%s/%s", name, file);
+    if (access(path, R_OK) == 0) return path;
+    const ssize_t n = readlink("/proc/self/exe", self, sizeof self); /* B/test/golden */
+    for (int up = 0, i = (int)n; i-- > 0 && up < 2;)
+        if (self[i] == '/' && ++up == 2) {
+            (void)snprintf(path, sizeof path, "%.*s/golden/own/%s/%s", i, self, name, file);
+            if (access(path, R_OK) == 0) return path;
+        }
+    (void)snprintf(rel, sizeof rel, "golden/arch/%s/%s", name, file);
+    return t_shared(rel);
 }
 
 bool drive_open(drive *d, const char *path, const drive_params *p)

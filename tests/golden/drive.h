@@ -28,6 +28,10 @@ typedef struct {
     uint32_t n_table;
 } drive;
 
+/* Path of a file of the golden of an architecture: of golden/arch in the tree where it is small
+ * enough, of those that make writes beside this program (tests/oracle/own_model.py), else in the
+ * given data, without which the case is skipped. Static, until the next call. */
+const char *drive_golden(const char *name, const char *file);
 /* Open and plan. false: this backend cannot work here or does not cover the model, and nothing
  * is left open; any other failure ends the test case. */
 bool drive_open(drive *, const char *path, const drive_params *);

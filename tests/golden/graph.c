@@ -2,22 +2,7 @@
  * goldens of arch.c, in its own tolerance; every architecture with experts is refused. */
 #include "pair.h"
 
-#include <unistd.h>
-
 static const double TOLERANCE = 2e-4; /* arch.c says why */
-
-static const char *file_of(const char *name, const char *file)
-{
-    static char path[512];
-    static const char *const tree[] = {"tests/data/golden/arch", "tests/data/golden/own"};
-    for (size_t i = 0; i < sizeof tree / sizeof *tree; i++) {
-        (void)snprintf(path, sizeof path, "%s/%s/%s", tree[i], name, file);
-        if (access(path, R_OK) == 0) return path;
-    }
-    char rel[200];
-    (void)snprintf(rel, sizeof rel, "golden/arch/%s/%s", name, file);
-    return t_shared(rel);
-}
 
 static ht_json *read_json(ht_arena *a, const char *path)
 {
@@ -69,9 +54,9 @@ static void check_arch(const char *name, const char *golden, bool covered)
     pair d;
     pair_params p = {.ctx = 128};
     char model[512], what[120];
-    (void)snprintf(model, sizeof model, "%s", file_of(name, "model.gguf"));
+    (void)snprintf(model, sizeof model, "%s", drive_golden(name, "model.gguf"));
     T_OK(ht_arena_new(&a, 0, &e), e);
-    const ht_json *prompts = ht_json_get(read_json(a, file_of(name, golden)), "prompts");
+    const ht_json *prompts = ht_json_get(read_json(a, drive_golden(name, golden)), "prompts");
     const bool opened = pair_open(&d, model, &p);
     T_EQ_INT(opened, covered);
     for (size_t i = 0; opened && i < prompts->n; i++) {
