@@ -4,6 +4,7 @@ one, whole or damaged."""
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 
@@ -103,6 +104,13 @@ def tool(t, trust):
     check(r.returncode == 1 and not json.loads(r.stdout)['ok'], 'an empty place is refused', r.stdout)
     r = subprocess.run([sys.executable, TOOL], stderr=subprocess.PIPE)
     check(r.returncode == 2, 'usage')
+    r = subprocess.run([sys.executable, '-I', '-S', TOOL, top, '--trust', trust, '--now', '1795900000'], cwd='/', stdout=subprocess.PIPE)
+    check(r.returncode == 0, 'the tool from anywhere, with nothing installed', r.stdout)
+    alone = os.path.join(t, 'verify_bundle.py')
+    shutil.copy(TOOL, alone)
+    r = subprocess.run([sys.executable, alone, top, '--trust', trust], cwd=t, stderr=subprocess.PIPE)
+    check(r.returncode == 1 and b'bundle_format.py' in r.stderr, 'half of the tool says what it lacks', r.stderr)
+    os.remove(alone)
 
 
 def store(t):

@@ -6,6 +6,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', '..', 'tools'))
 sys.dont_write_bytecode = True
+import bundle_format as F  # noqa: E402
 import verify_bundle as V  # noqa: E402
 
 NONE = {'known': False, 'reason': 'NONE'}
@@ -37,7 +38,7 @@ class Key:
         h = hashlib.sha512(self.seed).digest()
         self.a = int.from_bytes(h[:32], 'little') & ((1 << 254) - 8) | (1 << 254)
         self.prefix = h[32:]
-        self.public = self._pack(V._mul(self.a, V.BASE))
+        self.public = self._pack(F._mul(self.a, F.BASE))
         self.id = V.sha(self.public)
 
     @staticmethod
@@ -48,15 +49,15 @@ class Key:
 
     @staticmethod
     def _pack(p):
-        z = pow(p[2], V.P - 2, V.P)
-        x, y = p[0] * z % V.P, p[1] * z % V.P
+        z = pow(p[2], F.P - 2, F.P)
+        x, y = p[0] * z % F.P, p[1] * z % F.P
         return (y | (x & 1) << 255).to_bytes(32, 'little')
 
     def sign(self, msg):
-        r = int.from_bytes(hashlib.sha512(self.prefix + msg).digest(), 'little') % V.L
-        big = self._pack(V._mul(r, V.BASE))
-        k = int.from_bytes(hashlib.sha512(big + self.public + msg).digest(), 'little') % V.L
-        return big + ((r + k * self.a) % V.L).to_bytes(32, 'little')
+        r = int.from_bytes(hashlib.sha512(self.prefix + msg).digest(), 'little') % F.L
+        big = self._pack(F._mul(r, F.BASE))
+        k = int.from_bytes(hashlib.sha512(big + self.public + msg).digest(), 'little') % F.L
+        return big + ((r + k * self.a) % F.L).to_bytes(32, 'little')
 
     def save(self, path):
         """PKCS#8 (RFC 8410) as PEM."""
@@ -76,8 +77,8 @@ def trust_root(keys):
     every = sorted({k.id: k for ks in keys.values() for k in ks}.values(), key=lambda k: k.id)
     return V.canon({'expiresUtc': '2090-01-01T00:00:00Z', 'schema': 'hetero/trust/1', 'version': 1,
                     'keys': [{'keyId': k.id, 'publicKey': k.public.hex(),
-                              'roles': [r for r in V.ROLES if k in keys.get(r, [])]} for k in every],
-                    'thresholds': {r: 2 if r == 'promote' else 1 for r in V.ROLES}})
+                              'roles': [r for r in F.ROLES if k in keys.get(r, [])]} for k in every],
+                    'thresholds': {r: 2 if r == 'promote' else 1 for r in F.ROLES}})
 
 
 class Maker:
