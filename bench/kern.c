@@ -4,7 +4,8 @@
  * each figure its part of what this machine does in the same run: memory bandwidth for kernels
  * that stream weights, multiply-adds for those that compute.
  *
- *     build/bench/kern [MIB of weights, default 192] [generic|avx2|avx512|best] [threads, 1] */
+ *     build/bench/kern [MIB of weights, default 192] [generic|avx2|avx512|best] [threads, 1]
+ *         [type, all] */
 #include "backend/cpu/kern.h"
 #include "core/arena.h"
 #include "core/clock.h"
@@ -66,8 +67,8 @@ static bool fill(bench *b, size_t want_bytes)
     return true;
 }
 
-/* Floats between the rows that kernels of the type read; a row of nibbles ends with its sums. */
-enum { LD = COLS + COLS / 32 + 16 };
+/* Floats between the rows that kernels of the type read; a row may end with its sums. */
+enum { LD = COLS + COLS / 16 + 16 };
 
 static void prefill_tile(const bench *b, uint32_t tokens)
 {
@@ -83,8 +84,8 @@ static void prefill_tile(const bench *b, uint32_t tokens)
             if (form == CPU_FLOATS)
                 b->k->panel(b->panel, CPU_KC, x + k0, LD, nt, y, CPU_LANES, k0 != 0);
             else
-                b->k->fold[form](b->panel, b->scale, CPU_KC, x + k0, x + COLS + k0 / 32, LD, nt, y,
-                                 k0 != 0);
+                b->k->fold[form](b->panel, b->scale, CPU_KC, x + k0,
+                                 x + COLS + k0 / CPU_GROUP(form), LD, nt, y, k0 != 0);
         }
     }
 }
@@ -333,7 +334,9 @@ int main(int argc, char **argv)
     printf(", 8-bit products %.0f GOP/s (%s)", int8.ops_per_s * 1e-9, int8.isa);
     if (int8.summed_ops_per_s > 0) printf(", %.0f summed in 16 bits", int8.summed_ops_per_s * 1e-9);
     printf("\n");
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) report_type(b, types[i], mib << 20);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (argc <= 4 || !strcmp(argv[4], ht_types[types[i]].name))
+            report_type(b, types[i], mib << 20);
     ht_team_free(b->team);
     return 0;
 }

@@ -77,7 +77,7 @@ static void write_tensors(ht_jw *w, const ht_file *f)
         ht_jw_obj(w);
         ht_jw_kstr(w, "name", t->name);
         ht_jw_kstr(w, "type", ht_types[t->type].name);
-        ht_jw_kstr(w, "layout", ht_layout_name(t->layout));
+        ht_jw_kstr(w, "layout", ht_layout_name(t->layout, t->type));
         ht_jw_key(w, "shape");
         ht_jw_arr(w);
         for (int d = 0; d < t->n_dims; d++) ht_jw_uint(w, t->dim[d]);
@@ -138,7 +138,7 @@ static void write_model(ht_jw *w, look *k)
     for (int i = 0; i < 2; i++)
         if (m->rep[i][0]) ht_jw_str(w, m->rep[i]);
     ht_jw_end(w, ']');
-    ht_jw_kstr(w, "layout", ht_layout_name(m->embed.layout));
+    ht_jw_kstr(w, "layout", ht_layout_name(m->embed.layout, m->embed.type));
     ht_jw_key(w, "spec");
     ht_spec_describe(&m->spec, w);
     ht_jw_end(w, '}');

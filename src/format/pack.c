@@ -146,15 +146,15 @@ static int read_tensor(ht_file *f, const ht_json *item, size_t i, uint64_t *at, 
                        "%s: tensor %s: \"type\", \"layout\" or \"rep\" is missing or no "
                        "short word",
                        f->label, t->name);
-    int type_id = ht_type_by_name(type), layout_id = ht_layout_by_name(layout);
+    int type_id = ht_type_by_name(type), layout_id = ht_layout_by_name(layout, type_id);
     if (type_id < 0)
         return HT_FAIL(e, HT_EUNSUPPORTED, "%s: tensor %s: unsupported tensor type %s", f->label,
                        t->name, type);
     if (layout_id < 0)
         return HT_FAIL(e, HT_EUNSUPPORTED,
-                       "%s: tensor %s: unsupported layout %s; make the pack again with "
+                       "%s: tensor %s: unsupported layout %s of %s; make the pack again with "
                        "this version",
-                       f->label, t->name, layout);
+                       f->label, t->name, layout, type);
     t->type = (uint8_t)type_id;
     t->layout = (uint8_t)layout_id;
     HT_TRY(read_dims(f, ht_json_get(item, "dims"), t, e));

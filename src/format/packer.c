@@ -207,7 +207,7 @@ static void write_item(ht_jw *w, const item *it)
         ht_jw_arr(w);
         for (unsigned i = 0; i < it->t.n_dims; i++) ht_jw_uint(w, it->t.dim[i]);
         ht_jw_end(w, ']');
-        ht_jw_kstr(w, "layout", ht_layout_name(it->t.layout));
+        ht_jw_kstr(w, "layout", ht_layout_name(it->t.layout, it->t.type));
     }
     ht_jw_kstr(w, "name", it->t.name);
     ht_jw_kuint(w, "offset", it->offset);

@@ -152,7 +152,8 @@ static int sizes(binder *b, const ht_tensor *t, ht_weight *w)
     w->row_bytes = row;
     if (!ok || t->type == HT_I32)
         return HT_FAIL(b->e, HT_EUNSUPPORTED, "tensor %s: %u columns of type %s in layout %s",
-                       t->name, w->cols, ht_types[t->type].name, ht_layout_name(t->layout));
+                       t->name, w->cols, ht_types[t->type].name,
+                       ht_layout_name(t->layout, t->type));
     return 0;
 }
 
@@ -238,7 +239,7 @@ static int fused(binder *b, int role, uint32_t layer, uint32_t rows, uint32_t co
     HT_TRY(read_mats(b, t, 1, rows, cols, all));
     if (all->layout != HT_LAYOUT_ROWS)
         return HT_FAIL(b->e, HT_EUNSUPPORTED, "tensor %s: fused rows in layout %s", t->name,
-                       ht_layout_name(all->layout));
+                       ht_layout_name(all->layout, all->type));
     return 0;
 }
 
@@ -475,8 +476,8 @@ static int identity(binder *b)
     for (size_t i = 0; i < n; i++) {
         ht_buf_fmt(&text, "\n%s", list[i].name);
         for (const ht_weight *w = list[i].w; w; w = w->alt)
-            ht_buf_fmt(&text, " %s %s %u %u %u", ht_types[w->type].name, ht_layout_name(w->layout),
-                       w->n_mats, w->rows, w->cols);
+            ht_buf_fmt(&text, " %s %s %u %u %u", ht_types[w->type].name,
+                       ht_layout_name(w->layout, w->type), w->n_mats, w->rows, w->cols);
         if (list[i].vec) ht_buf_fmt(&text, " f32 %u", list[i].n);
     }
     if (!rc) rc = ht_buf_ok(&text, "model identity", b->e);

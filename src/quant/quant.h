@@ -12,7 +12,7 @@ enum ht_type {
 /* How the blocks of a [rows,cols] tensor lie in memory. */
 enum ht_layout {
     HT_LAYOUT_ROWS,           /* "rows/1": row after row, blocks in order: GGUF's own             */
-    HT_LAYOUT_R16,            /* "r16/1": 16 rows interleaved, see r16.h; what cpu kernels read   */
+    HT_LAYOUT_R16,            /* "r16/1", of q6_k "r16/2": 16 rows interleaved, see r16.h         */
     HT_LAYOUTS
 };
 typedef struct {
@@ -27,8 +27,10 @@ const ht_type_info *ht_type_of(int type);              /* NULL when out of range
 int ht_type_by_name(const char *name);                 /* -1: none                                */
 int ht_type_by_ggml(uint32_t ggml);                    /* -1: unsupported                         */
 const char *ht_ggml_name(uint32_t ggml);               /* "IQ2_XXS" for messages; "type 99"       */
-const char *ht_layout_name(int layout);                /* "rows/1"                                */
-int ht_layout_by_name(const char *name);               /* -1: unknown                             */
+/* How tensors of a type lie in a layout: a name changes when the order of its bytes does, which
+ * q6_k's has ("r16/1" of q6_k is no longer read). by_name: -1 when unknown, or not of that type. */
+const char *ht_layout_name(int layout, int type);      /* "rows/1"                                */
+int ht_layout_by_name(const char *name, int type);
 /* Bytes of one row of cols elements (cols a multiple of the block); false on overflow or misfit. */
 bool ht_row_bytes(int type, uint64_t cols, uint64_t *out);
 

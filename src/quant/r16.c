@@ -14,10 +14,9 @@
  *                     s[0], s[1]: low four bits of scale and of minimum j at bit 4j; s[2]: their
  *                     top
  *                     two bits at bit 2j and at bit 16+2j
- *   q6_k  256 columns f16 d[16]; i8 sc[16 groups][16]; u32 q[32][16]; u32 h[16][16]
- *                     q: low four bits as q4_0; h[c]: of columns 16c..16c+15 the top two bits, byte
- *                     j:
- *                     columns 16c+j, +4+j, +8+j, +12+j from bit 0 upwards
+ *   q6_k  256 columns f16 d[16]; i8 sc[16 groups][16]; u32 q[16 groups][3][16]
+ *                     byte j of q[g][c], c = 0..2: column 16g+4c+j (low six bits) and bits 2c
+ *                     and 2c+1 of column 16g+12+j (high two)
  *
  * A lane of 32 bits feeds both arithmetics: one `and` isolates a column for the f32 chain, and its
  * four bytes are what an 8-bit dot-product instruction takes. */
@@ -96,11 +95,6 @@ static void put16(uint8_t *p, int r, const uint8_t v[2])
 }
 
 enum { NIBBLES = 0x0f0f0f0f };
-/* Eight levels of at most four bits, one a byte, as a lane: low nibbles the first four. */
-static uint32_t nibbles(const uint8_t lev[8])
-{
-    return (get32(lev) & NIBBLES) | (get32(lev + 4) & NIBBLES) << 4;
-}
 
 /* ---- one row of one group into lane r; g is the group's memory ------------------------------- */
 
@@ -148,11 +142,10 @@ static void put_q6_k(uint8_t *g, int r, const uint8_t d[2], const int8_t sc[16],
 {
     put16(g, r, d);
     for (int j = 0; j < 16; j++) g[32 + LANES * j + r] = (uint8_t)sc[j];
-    for (int c = 0; c < 32; c++) put32(g + 288 + 64 * c, r, nibbles(lev + 8 * c));
-    for (int c = 0; c < 16; c++) {
-        uint32_t h = 0;
-        for (int i = 0; i < 4; i++) h |= (get32(lev + 16 * c + 4 * i) >> 4 & 0x03030303U) << 2 * i;
-        put32(g + 288 + 2048 + 64 * c, r, h);
+    for (int c = 0; c < 48; c++) {
+        const uint8_t *l = lev + c / 3 * 16;
+        uint32_t last = get32(l + 12) >> c % 3 * 2 & 0x03030303U;
+        put32(g + 288 + 64 * c, r, get32(l + c % 3 * 4) | last << 6);
     }
 }
 
@@ -347,15 +340,19 @@ static void row_q4_k(const uint8_t *g, int r, float *out)
     }
 }
 
+int ht_r16_q6_level(const uint8_t *g, int r, int k)
+{
+    const uint8_t *q = g + 288 + 192 * (k / 16) + k % 4 + 4 * r;
+    if (k % 16 < 12) return q[64 * (k % 16 / 4)] & 63;
+    return q[0] >> 6 | q[64] >> 6 << 2 | q[128] >> 6 << 4;
+}
+
 static void row_q6_k(const uint8_t *g, int r, float *out)
 {
     float d = half_at(g, r);
     for (int k = 0; k < 256; k++) {
         int sc = (int8_t)g[32 + LANES * (k / 16) + r];
-        int lo = nibble(lane(g + 288 + 64 * (k / 8), r), k % 8);
-        int hi =
-            (int)(lane(g + 288 + 2048 + 64 * (k / 16), r) >> (8 * (k % 4) + 2 * (k / 4 % 4)) & 3);
-        out[k] = d * (float)sc * (float)((lo | hi << 4) - 32);
+        out[k] = d * (float)sc * (float)(ht_r16_q6_level(g, r, k) - 32);
     }
 }
 

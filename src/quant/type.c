@@ -103,15 +103,16 @@ const char *ht_ggml_name(uint32_t ggml)
     return "of a number unknown to this build";
 }
 
-const char *ht_layout_name(int layout)
+const char *ht_layout_name(int layout, int type)
 {
+    if (layout == HT_LAYOUT_R16 && type == HT_Q6_K) return "r16/2";
     return layout >= 0 && layout < HT_LAYOUTS ? layout_names[layout] : "unknown";
 }
 
-int ht_layout_by_name(const char *name)
+int ht_layout_by_name(const char *name, int type)
 {
     for (int l = 0; name && l < HT_LAYOUTS; l++)
-        if (!strcmp(layout_names[l], name)) return l;
+        if (!strcmp(ht_layout_name(l, type), name)) return l;
     return -1;
 }
 

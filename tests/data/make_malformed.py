@@ -341,6 +341,7 @@ def pack_files():
     yield "bytes_shape", pack(edit=at(0, "dims", [2, 5]))
     yield "type", pack(edit=at(0, "type", "q9_9"))
     yield "layout", pack(edit=at(0, "layout", "tile/7"))
+    yield "layout_old", pack(edit=lambda h: h["tensors"][0].update(type="q6_k", layout="r16/1"))
     yield "layout_vector", pack(edit=at(1, "layout", "r16/1"))
     yield "rep", pack(edit=at(0, "rep", "a-name-that-is-too-long"))
     yield "dims", pack(edit=at(0, "dims", []))

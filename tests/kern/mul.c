@@ -98,7 +98,7 @@ static void check_panel(const cpu_kern *k, const matrix *m, uint64_t *seed)
         if (form == CPU_FLOATS)
             k->panel(panel, kn, row + k0, ld, nt, (float *)(void *)c.p, CPU_LANES, k0 != 0);
         else
-            k->fold[form](panel, scale, kn, row + k0, row + m->cols + k0 / 32, ld, nt,
+            k->fold[form](panel, scale, kn, row + k0, row + m->cols + k0 / CPU_GROUP(form), ld, nt,
                           (float *)(void *)c.p, k0 != 0);
         guard_free(&p);
     }

@@ -114,8 +114,11 @@ static int level_of(int type, const uint8_t *w, uint32_t r, uint32_t k, float *d
     if (type == HT_Q6_K) {
         w += (size_t)3360 * (k / 256);
         *d = half_at(w, r) * (float)(int8_t)w[32 + CPU_LANES * i + r];
-        uint32_t hi = bits_at(w + 288 + 2048 + 64 * i, r, 8 * (k % 4) + 2 * (k / 4 % 4), 3);
-        return (nibble(w + 288, r, k % 256) | (int)hi << 4) - 32;
+        w += 288 + 192 * i;
+        if (k % 16 < 12) return (int)bits_at(w + 64 * (k % 16 / 4), r, 8 * (k % 4), 63) - 32;
+        uint32_t q = 0;
+        for (uint32_t c = 0; c < 3; c++) q |= bits_at(w + 64 * c, r, 8 * (k % 4) + 6, 3) << 2 * c;
+        return (int)q - 32;
     }
     w += (size_t)(type == HT_Q8_0 ? 544 : type == HT_Q4_0 ? 288 : 320) * (k / 32);
     *d = half_at(w, r);
@@ -124,10 +127,12 @@ static int level_of(int type, const uint8_t *w, uint32_t r, uint32_t k, float *d
     return nibble(w + (type == HT_Q4_0 ? 32 : 64), r, k % 32);
 }
 
-static float group_sum(const float *x)
+/* Of 4n columns. */
+static float group_sum(const float *x, uint32_t n)
 {
     float s[8];
-    for (int j = 0; j < 8; j++) s[j] = (x[j] + x[8 + j]) + (x[16 + j] + x[24 + j]);
+    for (uint32_t j = 0; j < n; j++) s[j] = (x[j] + x[n + j]) + (x[2 * n + j] + x[3 * n + j]);
+    if (n == 4) return (s[0] + s[2]) + (s[1] + s[3]);
     return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
@@ -139,11 +144,13 @@ float product_dot(const matrix *m, uint32_t row, const float *x)
     if (cpu__form(m->type) == CPU_FLOATS)
         return chain_dot(m->w + (size_t)row * m->cols, x, m->cols);
     for (uint32_t k0 = 0; k0 < m->cols; k0 += gc) {
-        float s = 0;
+        const int zero = m->type == HT_Q6_K ? 32 : 0;
+        float s = zero ? -32 * group_sum(x + k0, 4) : 0;
         for (uint32_t k = k0; k < k0 + gc; k++)
-            s = fmaf((float)level_of(m->type, tile, row % CPU_LANES, k, &d, &off), x[k], s);
+            s = fmaf((float)(level_of(m->type, tile, row % CPU_LANES, k, &d, &off) + zero), x[k],
+                     s);
         total = fmaf(d, s, total);
-        if (cpu__form(m->type) == CPU_NIBBLES) total = fmaf(off, group_sum(x + k0), total);
+        if (cpu__form(m->type) == CPU_NIBBLES) total = fmaf(off, group_sum(x + k0, 8), total);
     }
     return total;
 }
@@ -159,7 +166,7 @@ guarded spread_rows(const cpu_kern *k, int type, const guarded *x, uint32_t n, u
         memcpy(z.p, x->p, x->n);
         return z;
     }
-    size_t row = form == CPU_NIBBLES ? (size_t)cols + cols / 32 : cols;
+    size_t row = (size_t)cols + (form == CPU_BYTES ? 0 : cols / CPU_GROUP(form));
     *ld = ldx + row - cols;
     z = guard_new(((n - 1) * *ld + row) * sizeof(float));
     for (uint32_t t = 0; t < n; t++)

@@ -359,8 +359,8 @@ static void describe(const test_case *c, const char *be, char out[200])
     char st[80];
     ht_stage_text(&c->st, st);
     (void)snprintf(out, 200, "%s %s %s %s kv %s act %d rows %zu flags %u", be, st,
-                   ht_types[c->type].name, ht_layout_name(c->layout), ht_kvtype_name(c->kv), c->act,
-                   c->rows_i, c->flags);
+                   ht_types[c->type].name, ht_layout_name(c->layout, c->type),
+                   ht_kvtype_name(c->kv), c->act, c->rows_i, c->flags);
 }
 
 /* All row classes of one configuration, on one backend. */

@@ -32,6 +32,11 @@ KERN int has_offset(const int type)
 {
     return type == HT_Q4_0 || type == HT_Q4_1 || type == HT_Q4_K;
 }
+/* Levels stay unsigned, and a chain begins at what takes 32 off each of them. */
+KERN int has_start(const int type)
+{
+    return type == HT_Q6_K;
+}
 /* Where column k (the first of a block) of a tile is. */
 KERN size_t col_off(const int type, uint32_t k)
 {
@@ -90,12 +95,14 @@ KERN vi quad(const int type, const uint8_t *w, const int n, const int q, const i
     const int at = 4 * VL * v;
     if (type == HT_Q8_0) return vi_load(w + 32 + 64 * q + at);
     if (type == HT_Q6_K) {
-        vi p = vi_load(w + 288 + 128 * n + 64 * (q / 2) + at);
-        vi h = vi_load(w + 288 + 2048 + 64 * n + at);
-        if (q % 2) p = vi_srl(p, 4);
-        if (q < 2) h = vi_sll(h, 4 - 2 * q);
-        if (q == 3) h = vi_srl(h, 2);
-        return vi_or(vi_and(p, vi_set1(0x0f0f0f0f)), vi_and(h, vi_set1(0x30303030)));
+        const uint8_t *g = w + 288 + 192 * n + at;
+        if (q < 3) return vi_load(g + 64 * q);
+        /* Loaded again: compilers would keep all three in registers until here. */
+        __asm__("" : "+r"(g));
+        vi a = vi_and(vi_srl(vi_load(g), 6), vi_set1(0x03030303));
+        vi b = vi_and(vi_srl(vi_load(g + 64), 4), vi_set1(0x0c0c0c0c));
+        vi c = vi_and(vi_srl(vi_load(g + 128), 2), vi_set1(0x30303030));
+        return vi_or(vi_or(a, b), c);
     }
     const uint8_t *p = type == HT_Q4_0 ? w + 32 : type == HT_Q4_1 ? w + 64 : w + 256 + 256 * n;
     return vi_load(p + 64 * (q / 2) + at);
@@ -104,10 +111,9 @@ KERN vi quad(const int type, const uint8_t *w, const int n, const int q, const i
 /* Column 4q+j of loaded lanes, as the level where it stands. */
 KERN vf level(const int type, vi b, const int q, const int j)
 {
-    if (type == HT_Q8_0 || type == HT_Q6_K) {
-        const uint32_t zero = (uint32_t)(type == HT_Q8_0 ? 128 : 32) << 8 * j;
-        return vf_of_vi(vi_add(vi_and(b, vi_set1(255U << 8 * j)), vi_set1(0U - zero)));
-    }
+    if (type == HT_Q6_K) return vf_of_vi(vi_and(b, vi_set1(63U << 8 * j)));
+    if (type == HT_Q8_0)
+        return vf_of_vi(vi_add(vi_and(b, vi_set1(255U << 8 * j)), vi_set1(0U - (128U << 8 * j))));
     if (q % 2 && j == 3) return vf_of_vi(vi_srl(b, 28));
     return vf_of_vi(vi_and(b, vi_set1(15U << (8 * j + 4 * (q % 2)))));
 }
@@ -199,15 +205,19 @@ KERN void product_plain(const int type, const int tiles, const int nt, const uin
     }
 }
 
-/* Group n of a block: acc = its chains. Columns are the outer loop and tiles the inner one, so that
- * neighbouring multiply-adds belong to different chains. */
+/* Group n of a block: acc = its chains, which for has_start types begin at each token's *start.
+ * Columns are the outer loop and tiles the inner one, so that neighbouring multiply-adds belong to
+ * different chains. */
 KERN void group_chain(const int type, const int tiles, const int nt, const uint8_t *w,
                       size_t tile_bytes, const uint8_t *ahead, const int n, const float *x,
-                      size_t ldx, vf *acc)
+                      const float *start, size_t ldx, vf *acc)
 {
     const int gc = group_cols(type), bytes = (int)col_off(type, 256) / 32; /* of eight columns */
-    UNROLL(16)
-    for (int i = 0; i < tiles * nt * NV; i++) acc[i] = vf_zero();
+    UNROLL(4)
+    for (int i = 0; i < tiles; i++) UNROLL(8)
+    for (int t = 0; t < nt; t++) UNROLL(2)
+    for (int v = 0; v < NV; v++)
+        acc[(i * nt + t) * NV + v] = has_start(type) ? vf_set1(start[(size_t)t * ldx]) : vf_zero();
     UNROLL(2)
     for (int u = 0; u < gc / 8; u++) {
         UNROLL(4)
@@ -257,7 +267,7 @@ KERN void product_block(const int type, const int tiles, const int nt, const uin
         UNROLL(1)
         for (int n = 0; n < bc / gc; n++, x += gc, sum++) {
             vf acc[8 * NV];
-            group_chain(type, tiles, nt, w, tile_bytes, ahead, n, x, ldx, acc);
+            group_chain(type, tiles, nt, w, tile_bytes, ahead, n, x, sum, ldx, acc);
             /* Only now, and sums in memory: all registers belong to the chains. */
             UNROLL(4)
             for (int i = 0; i < tiles && gc == bc; i++)

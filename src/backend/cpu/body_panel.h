@@ -34,16 +34,23 @@ UNROLL(2)
         }
 }
 
-/* The same over groups of gc columns of levels: c = d*chain + m*sum is added group by group. */
-KERN void fold_nt(const int nt, const int gc, const int offset, const float *panel,
+/* What the number of a group at the end of a token's row is for: nothing, c += m*sum behind the
+ * chain, or the chain begins at it. */
+enum { NO_SUM, SUM_AFTER, SUM_BEFORE };
+
+/* The same over groups of gc columns of levels: c = d*chain is added group by group. */
+KERN void fold_nt(const int nt, const int gc, const int use, const float *panel,
                   const cpu_scale *g, uint32_t kn, const float *x, const float *sum, size_t ldx,
                   float *c, int add)
 {
     const float *x0 = x, *x1 = x + 3 * ldx, *x2 = x + 6 * ldx, *x3 = x + 9 * ldx;
     for (uint32_t n = 0; n < kn / (uint32_t)gc; n++, g++, sum++) {
         vf acc[CPU_NT_PANEL * NV];
-UNROLL(24)
-        for (int i = 0; i < nt * NV; i++) acc[i] = vf_zero();
+UNROLL(12)
+        for (int t = 0; t < nt; t++)
+UNROLL(2)
+            for (int v = 0; v < NV; v++)
+                acc[t * NV + v] = use == SUM_BEFORE ? vf_set1(sum[(size_t)t * ldx]) : vf_zero();
 UNROLL(4)
         for (int k = 0; k < gc; k++) {
             vf w[NV];
@@ -66,7 +73,7 @@ UNROLL(2)
                 float *p = c + CPU_LANES * t + VL * v;
                 vf tot = add || n ? vf_load(p) : vf_zero();
                 tot = vf_fma(vf_load(g->d + VL * v), acc[t * NV + v], tot);
-                if (offset)
+                if (use == SUM_AFTER)
                     tot = vf_fma(vf_load(g->m + VL * v), vf_set1(sum[(size_t)t * ldx]), tot);
                 vf_store(p, tot);
             }
@@ -74,12 +81,12 @@ UNROLL(2)
 }
 
 #define FOLD_CASE(n)                                                                               \
-    case n: fold_nt(n, gc, offset, panel, g, kn, x, sum, ldx, c, add); break
-KERN void fold(const int gc, const int offset, const float *panel, const cpu_scale *g, uint32_t kn,
+    case n: fold_nt(n, gc, use, panel, g, kn, x, sum, ldx, c, add); break
+KERN void fold(const int gc, const int use, const float *panel, const cpu_scale *g, uint32_t kn,
                const float *x, const float *sum, size_t ldx, uint32_t nt, float *c, int add)
 {
 #if !CPU_UNROLLED
-    fold_nt((int)nt, gc, offset, panel, g, kn, x, sum, ldx, c, add);
+    fold_nt((int)nt, gc, use, panel, g, kn, x, sum, ldx, c, add);
 #else
     switch (nt) {
         FOLD_CASE(1);
@@ -100,16 +107,25 @@ KERN void fold(const int gc, const int offset, const float *panel, const cpu_sca
     }
 #endif
 }
-#define FOLD(name, gc, offset)                                                                     \
+#define FOLD(name, gc, use)                                                                        \
     static void name(const float *panel, const cpu_scale *g, uint32_t kn, const float *x,          \
                      const float *sum, size_t ldx, uint32_t nt, float *c, int add)                 \
     {                                                                                              \
-        fold(gc, offset, panel, g, kn, x, sum, ldx, nt, c, add);                                   \
+        fold(gc, use, panel, g, kn, x, sum, ldx, nt, c, add);                                   \
     }
-FOLD(fold_q8, 32, 0)
-FOLD(fold_q4, 32, 1)
-FOLD(fold_q6, 16, 0)
+FOLD(fold_q8, 32, NO_SUM)
+FOLD(fold_q4, 32, SUM_AFTER)
+FOLD(fold_q6, 16, SUM_BEFORE)
 
+/* Sum of x [4][n], n a power of two: lane j adds (j + j+n) + (j+2n + j+3n), then a tree. */
+static float sum_of(const float *x, uint32_t n)
+{
+    float s[8];
+    for (uint32_t j = 0; j < n; j++) s[j] = (x[j] + x[n + j]) + (x[2 * n + j] + x[3 * n + j]);
+    for (uint32_t h = n / 2; h; h /= 2)
+        for (uint32_t j = 0; j < h; j++) s[j] += s[j + h];
+    return s[0];
+}
 /* Powers of two that undo the places of a lane's columns. */
 static void spread_bytes(const float *x, uint32_t k, float *z)
 {
@@ -117,20 +133,18 @@ static void spread_bytes(const float *x, uint32_t k, float *z)
     for (uint32_t i = 0; i < k; i += 8)
         for (uint32_t j = 0; j < 8; j++) z[i + j] = x[i + j] * place[j];
 }
+static void spread_sixes(const float *x, uint32_t k, float *z)
+{
+    spread_bytes(x, k, z);
+    for (uint32_t i = 0; i < k; i += 16) z[k + i / 16] = -32.0f * sum_of(x + i, 4);
+}
 static void spread_nibbles(const float *x, uint32_t k, float *z)
 {
     static const float place[8] = {1,       0x1p-8f,  0x1p-16f, 0x1p-24f,
                                    0x1p-4f, 0x1p-12f, 0x1p-20f, 1};
     for (uint32_t i = 0; i < k; i += 8)
         for (uint32_t j = 0; j < 8; j++) z[i + j] = x[i + j] * place[j];
-    for (uint32_t i = 0; i < k; i += 32) {
-        float s[8];
-        for (uint32_t j = 0; j < 8; j++)
-            s[j] = (x[i + j] + x[i + 8 + j]) + (x[i + 16 + j] + x[i + 24 + j]);
-        for (uint32_t h = 4; h; h /= 2)
-            for (uint32_t j = 0; j < h; j++) s[j] += s[j + h];
-        z[k + i / 32] = s[0];
-    }
+    for (uint32_t i = 0; i < k; i += 32) z[k + i / 32] = sum_of(x + i, 8);
 }
 
 #define PANEL_CASE(n)                                                                              \
@@ -170,5 +184,5 @@ static void panel_entries(cpu_kern *k)
     k->fold[CPU_SIXES] = fold_q6;
     k->spread[CPU_BYTES] = spread_bytes;
     k->spread[CPU_NIBBLES] = spread_nibbles;
-    k->spread[CPU_SIXES] = spread_bytes;
+    k->spread[CPU_SIXES] = spread_sixes;
 }

@@ -6,10 +6,10 @@
  * and over tokens, never over k: gemv, rows and panels give equal bits. Output (row, token) is
  *   float weights: sum over blocks b of 256 columns, ascending, of chain(b); total = chain(0);
  *     total += chain(b). chain(b): a = 0; for k ascending in b: a = fma(w[row][k], x[token][k], a).
- *   block weights: a = 0; per group g of 32 columns (q6_k: 16) ascending, with s = 0 and for k
- *     ascending in g: s = fma(level[row][k]*2^e, x[token][k]*2^-e, s):
- *     a = fma(d, s, a)                                             q8_0, q6_k (signed levels)
- *     a = fma(d, s, a); a = fma(m, X, a)                           q4_0 (m = -8d), q4_1, q4_k
+ *   block weights: a = 0; per group g of 32 columns (q6_k: 16) ascending, with s = 0 (q6_k: -32*X)
+ *     and for k ascending in g: s = fma(level[row][k]*2^e, x[token][k]*2^-e, s):
+ *     a = fma(d, s, a)                                 q8_0 (signed levels), q6_k (levels 0 to 63)
+ *     a = fma(d, s, a); a = fma(m, X, a)               q4_0 (m = -8d), q4_1, q4_k
  *     d and m are the group's scale and offset, X is the sum of its activations, e the place of
  *     column k in its lane: bytes 8*(k%4); nibbles 8*(k%4) + 4*(k/4%2), and 0 for k%8 == 7. So a
  *     level needs no shift, and a weight no multiplication of its own.
@@ -32,9 +32,10 @@ enum { CPU_KC = 256,          /* columns of a chain                             
        CPU_GROUPS = 16 };     /* most groups in CPU_KC columns                                    */
 
 /* What a product reads of a token, by the type of its weights (cpu__form): the row itself, or the
- * row multiplied by 2^-e and, for nibbles, followed by the k/32 sums X. Rows of SIXES are rows of
- * BYTES; their groups differ. */
+ * row multiplied by 2^-e and followed, for nibbles, by the k/32 sums X, for q6_k (SIXES) by the
+ * k/16 beginnings -32*X. */
 enum cpu_form { CPU_FLOATS, CPU_BYTES, CPU_NIBBLES, CPU_SIXES, CPU_FORMS };
+#define CPU_GROUP(form) ((form) == CPU_SIXES ? 16U : 32U)       /* columns that share a scale     */
 typedef struct { float d[CPU_LANES], m[CPU_LANES]; } cpu_scale;  /* of a group of a tile; m: q4   */
 
 /* One token. Tiles w, w + tile_bytes, ...: y[16*n_tiles] = W x, x: a row of the type's form. */
@@ -49,8 +50,8 @@ typedef void (*cpu_widen_fn)(const uint8_t *w, uint32_t kn, float *panel, cpu_sc
 /* One chain: kn columns of a panel, nt tokens (1..nt_panel). add: c += chain, else c = chain. */
 typedef void (*cpu_panel_fn)(const float *panel, uint32_t kn, const float *x, size_t ldx,
                              uint32_t nt, float *c, size_t ldc, int add);
-/* The same for levels, group after group: c [nt][16] contiguous; x, and sum where the form has
- * them, rows ldx apart; without add c begins at 0. */
+/* The same for levels, group after group: c [nt][16] contiguous; x, and sum (X or -32*X) where the
+ * form has them, rows ldx apart; without add c begins at 0. */
 typedef void (*cpu_fold_fn)(const float *panel, const cpu_scale *, uint32_t kn, const float *x,
                             const float *sum, size_t ldx, uint32_t nt, float *c, int add);
 /* Activations of --act q8 of n tokens, group by group: q [k/32][n][32], d and sum [k/32][n]. */
@@ -68,7 +69,8 @@ typedef struct cpu_kern {
     cpu_fold_fn fold[CPU_FORMS];     /* not of floats                                             */
     uint32_t nt_panel;               /* tokens that panel and fold take at once at this level     */
     /* x [k] as a row of the form (not floats); k a multiple of 32. X: lane j of 8 adds columns
-     * (j + j+8) + (j+16 + j+24), lanes are added as a tree (i with i+4, i+2, i+1). */
+     * (j + j+8) + (j+16 + j+24), lanes are added as a tree (i with i+4, i+2, i+1); of 16 columns
+     * lane j of 4 adds (j + j+4) + (j+8 + j+12), likewise. */
     void (*spread[CPU_FORMS])(const float *x, uint32_t k, float *row);
     /* y = (x * r) * w, r = 1/sqrt(mean(x^2) + eps); the squares in 16 chains k mod 16, added as a
      * tree (i with i+8, i+4, i+2, i+1). y may be x. w NULL: ones. */

@@ -92,16 +92,9 @@ static bool takes_q8(const cpu_run *r, const cpu_mat *m)
     return r->p->b.act == HT_ACT_Q8 && r->k->q8[m->type] && !m->act_f32;
 }
 
-/* The form whose rows a type reads. */
-static enum cpu_form row_form(int type)
-{
-    enum cpu_form f = cpu__form(type);
-    return f == CPU_SIXES ? CPU_BYTES : f;
-}
-
 unsigned cpu__want(const cpu_run *r, const cpu_mat *m)
 {
-    return takes_q8(r, m) ? (unsigned)WANT_INT8 : 1U << row_form(m->type);
+    return takes_q8(r, m) ? (unsigned)WANT_INT8 : 1U << cpu__form(m->type);
 }
 
 void cpu__prepare(cpu_run *r, const float *src, size_t lds, const uint32_t *list, uint32_t n,
@@ -125,9 +118,9 @@ void cpu__prepare(cpu_run *r, const float *src, size_t lds, const uint32_t *list
     }
     out->x[CPU_FLOATS] = x;
     out->ldx[CPU_FLOATS] = ldx;
-    for (int f = CPU_BYTES; f <= CPU_NIBBLES; f++) {
+    for (int f = CPU_BYTES; f < CPU_FORMS; f++) {
         out->x[f] = s->z[f];
-        out->ldx[f] = (size_t)k + k / 32 + CPU_PAD;
+        out->ldx[f] = (size_t)k + k / 16 + CPU_PAD;
         if (!(want & 1U << f)) continue;
         for (uint32_t i = 0; i < n; i++)
             r->k->spread[f](x + (size_t)i * ldx, k, s->z[f] + (size_t)i * out->ldx[f]);
@@ -154,21 +147,22 @@ static void store_tile(const cpu_run *r, uint32_t n, float *c, size_t ldc)
 static void product_panel(cpu_run *r, const cpu_mat *m, const uint8_t *w, const cpu_in *in,
                           float *c, size_t ldc)
 {
-    const enum cpu_form form = cpu__form(m->type), row = row_form(m->type);
-    const size_t ldx = in->ldx[row];
+    const enum cpu_form form = cpu__form(m->type);
+    const size_t ldx = in->ldx[form];
     uint32_t gc, gb;
     ht_r16_group(m->type, &gc, &gb);
     for (uint32_t k0 = 0; k0 < m->cols; k0 += CPU_KC) {
         uint32_t kn = m->cols - k0 < CPU_KC ? m->cols - k0 : CPU_KC;
         r->k->widen[m->type](w + (size_t)(k0 / gc) * gb, kn, r->s->panel, r->s->scale);
         for (uint32_t t = 0, nt; t < in->n; t += nt) {
-            const float *x = in->x[row] + t * ldx;
+            const float *x = in->x[form] + t * ldx;
             nt = group(t, in->n, r->k->nt_panel);
             if (form == CPU_FLOATS)
                 r->k->panel(r->s->panel, kn, x + k0, ldx, nt, c + t * ldc, ldc, k0 != 0);
             else
-                r->k->fold[form](r->s->panel, r->s->scale, kn, x + k0, x + m->cols + k0 / 32, ldx,
-                                 nt, r->s->tile + (size_t)t * CPU_LANES, k0 != 0);
+                r->k->fold[form](r->s->panel, r->s->scale, kn, x + k0,
+                                 x + m->cols + k0 / CPU_GROUP(form), ldx, nt,
+                                 r->s->tile + (size_t)t * CPU_LANES, k0 != 0);
         }
     }
     if (form != CPU_FLOATS) store_tile(r, in->n, c, ldc);
@@ -178,8 +172,8 @@ void cpu__product(cpu_run *r, const cpu_mat *m, uint32_t mat, uint32_t t0, uint3
                   const cpu_in *in, float *c, size_t ldc)
 {
     const uint8_t *w = m->p + mat * m->mat_bytes + t0 * m->tile_bytes;
-    const enum cpu_form row = row_form(m->type);
-    const float *x = in->x[row];
+    const enum cpu_form form = cpu__form(m->type);
+    const float *x = in->x[form];
     bool q8 = takes_q8(r, m);
     if (in->n == 1 && !q8) {
         r->k->gemv[m->type](w, m->tile_bytes, t1 - t0, m->cols, x, c);
@@ -192,8 +186,8 @@ void cpu__product(cpu_run *r, const cpu_mat *m, uint32_t mat, uint32_t t0, uint3
         } else if (in->n <= ROWS_MAX) {
             for (uint32_t t = 0, nt; t < in->n; t += nt) {
                 nt = group(t, in->n, CPU_NT_ROWS);
-                r->k->rows[m->type](w, m->cols, x + t * in->ldx[row], in->ldx[row], nt, c + t * ldc,
-                                    ldc);
+                r->k->rows[m->type](w, m->cols, x + t * in->ldx[form], in->ldx[form], nt,
+                                    c + t * ldc, ldc);
             }
         } else {
             product_panel(r, m, w, in, c, ldc);

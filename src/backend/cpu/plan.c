@@ -84,9 +84,9 @@ static void take_scratch(const ht_plan *p, cpu_scratch *c, taker *t)
     few *= s->n_kv_heads < CPU_ATTN_HEADS ? s->n_kv_heads : CPU_ATTN_HEADS;
     const size_t all = pairs > few ? pairs : few;
     c->in = take(t, block * ((size_t)p->widest + CPU_PAD), f);
-    /* A row of NIBBLES ends with its sums. */
-    for (int i = CPU_BYTES; i <= CPU_NIBBLES; i++)
-        c->z[i] = take(t, block * ((size_t)p->widest + p->widest / 32 + CPU_PAD), f);
+    /* A row may end with its sums, at most one for 16 columns. */
+    for (int i = CPU_BYTES; i < CPU_FORMS; i++)
+        c->z[i] = take(t, block * ((size_t)p->widest + p->widest / 16 + CPU_PAD), f);
     c->scale = take(t, CPU_GROUPS, sizeof *c->scale);
     c->panel = take(t, (size_t)max2(CPU_KC, s->head_dim) * CPU_LANES, f);
     c->c0 = take(t, block * p->slab_cols, f);

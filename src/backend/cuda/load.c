@@ -110,13 +110,16 @@ static void row_q6_k(const uint8_t *tile, uint32_t r, uint32_t cols, uint8_t *ou
     uint8_t *hi = out + cols / 2, *sc = hi + cols / 4, *d = sc + cols / 16;
     for (uint32_t i = 0; i < cols / 256; i++) {
         const uint8_t *g = tile + (size_t)i * 3360;
-        for (uint32_t c = 0; c < 32; c++)
-            put32(out + (size_t)i * 128 + 4 * c, nibbles(get32(g + 288 + 64 * c + 4 * r)));
         for (uint32_t c = 0; c < 16; c++) {
-            uint32_t lane = get32(g + 288 + 2048 + 64 * c + 4 * r), v = 0;
-            for (uint32_t e = 0; e < 16; e++)
-                v |= (lane >> (8 * (e % 4) + 2 * (e / 4)) & 3) << (2 * (e / 2) + 16 * (e % 2));
-            put32(hi + (size_t)i * 64 + 4 * c, v);
+            uint32_t low[2] = {0, 0}, high = 0;
+            for (uint32_t e = 0; e < 16; e++) {
+                uint32_t level = (uint32_t)ht_r16_q6_level(g, (int)r, (int)(16 * c + e));
+                low[e / 8] |= (level & 15) << (4 * (e % 8 / 2) + 16 * (e % 2));
+                high |= level >> 4 << (2 * (e / 2) + 16 * (e % 2));
+            }
+            put32(out + (size_t)i * 128 + 8 * c, low[0]);
+            put32(out + (size_t)i * 128 + 8 * c + 4, low[1]);
+            put32(hi + (size_t)i * 64 + 4 * c, high);
         }
         for (uint32_t j = 0; j < 16; j++) sc[16 * i + j] = g[32 + 16 * j + r];
         memcpy(d + (size_t)2 * i, g + 2 * r, 2);

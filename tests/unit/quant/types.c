@@ -17,9 +17,14 @@ T_CASE(types, table)
     T_EQ_INT(ht_type_by_ggml(16), -1);
     T_EQ_STR(ht_ggml_name(16), "IQ2_XXS");
     T_EQ_STR(ht_ggml_name(4000000000u), "of a number unknown to this build");
-    T_EQ_INT(ht_layout_by_name("r16/1"), HT_LAYOUT_R16);
-    T_EQ_INT(ht_layout_by_name("r16/2"), -1);
-    T_EQ_STR(ht_layout_name(HT_LAYOUT_ROWS), "rows/1");
+    T_EQ_INT(ht_layout_by_name("r16/1", HT_Q4_K), HT_LAYOUT_R16);
+    T_EQ_INT(ht_layout_by_name("r16/2", HT_Q4_K), -1);
+    /* The bytes of q6_k have moved: a pack of the first order must not be read as the second. */
+    T_EQ_INT(ht_layout_by_name("r16/1", HT_Q6_K), -1);
+    T_EQ_INT(ht_layout_by_name("r16/2", HT_Q6_K), HT_LAYOUT_R16);
+    T_EQ_INT(ht_layout_by_name("rows/1", HT_Q6_K), HT_LAYOUT_ROWS);
+    T_EQ_STR(ht_layout_name(HT_LAYOUT_ROWS, HT_F32), "rows/1");
+    T_EQ_STR(ht_layout_name(HT_LAYOUT_R16, HT_Q6_K), "r16/2");
 }
 
 T_CASE(types, row_bytes)

@@ -25,9 +25,9 @@ enum { MOST = 6 };
 /* The sum is in a register here: without it compilers make all products of a group first. */
 #define PIN(sum) __asm__ volatile("" : "+x"(sum))
 typedef struct {
-    const uint8_t *q, *high; /* levels of 32 columns; the upper bits of q6_k                     */
+    const uint8_t *q; /* levels                                                                  */
     __m256 d, m, sc0, sc1;
-} group8; /* 32 columns of eight rows                                         */
+} group8; /* 32 columns of eight rows                                                            */
 
 INL __m256i load(const uint8_t *p)
 {
@@ -72,8 +72,7 @@ KERN void group_of(const int type, const uint8_t *w, uint32_t g, int half, group
         o->d = half8(w + 16 * half);
         o->sc0 = bytes8(w + 32 + CPU_LANES * (2 * j) + 8 * half);
         o->sc1 = bytes8(w + 32 + CPU_LANES * (2 * j + 1) + 8 * half);
-        o->q = w + 288 + 256 * j + 32 * half;
-        o->high = w + 288 + 2048 + 128 * j + 32 * half;
+        o->q = w + 288 + 384 * j + 32 * half;
     } else {
         w += (size_t)(type == HT_Q8_0 ? 544 : type == HT_Q4_0 ? 288 : 320) * g;
         o->d = half8(w + 16 * half);
@@ -82,19 +81,28 @@ KERN void group_of(const int type, const uint8_t *w, uint32_t g, int half, group
     }
 }
 
+/* Bits of every byte of v, moved down by n. */
+INL __m256i bits(__m256i v, const int n, int mask)
+{
+    return _mm256_and_si256(_mm256_srli_epi16(v, n), _mm256_set1_epi8((char)mask));
+}
+
 /* Levels of columns 4c to 4c+3: unsigned nibbles, or signed. */
 KERN __m256i levels(const int type, const group8 *o, const int c)
 {
-    const __m256i low = _mm256_set1_epi8(15), top = _mm256_set1_epi8(0x30);
+    const __m256i low = _mm256_set1_epi8(15);
     if (type == HT_Q8_0) return _mm256_xor_si256(load(o->q + 64 * c), _mm256_set1_epi8(-128));
     if (type == HT_Q6_K) {
-        __m256i l = load(o->q + 128 * (c / 4) + 64 * (c % 4 / 2)), h = load(o->high + 64 * (c / 4));
-        if (c % 2) l = _mm256_srli_epi16(l, 4);
-        if (c % 4 == 0) h = _mm256_slli_epi16(h, 4);
-        if (c % 4 == 1) h = _mm256_slli_epi16(h, 2);
-        if (c % 4 == 3) h = _mm256_srli_epi16(h, 2);
-        return _mm256_sub_epi8(_mm256_or_si256(_mm256_and_si256(l, low), _mm256_and_si256(h, top)),
-                               _mm256_set1_epi8(32));
+        const uint8_t *q = o->q + 192 * (c / 4);
+        __m256i l;
+        if (c % 4 < 3) {
+            l = _mm256_and_si256(load(q + 64 * (c % 4)), _mm256_set1_epi8(63));
+        } else {
+            l = bits(load(q), 6, 3);
+            l = _mm256_or_si256(l, bits(load(q + 64), 4, 0x0c));
+            l = _mm256_or_si256(l, bits(load(q + 128), 2, 0x30));
+        }
+        return _mm256_sub_epi8(l, _mm256_set1_epi8(32));
     }
     __m256i l = load(o->q + 64 * (c / 2));
     return _mm256_and_si256(c % 2 ? _mm256_srli_epi16(l, 4) : l, low);

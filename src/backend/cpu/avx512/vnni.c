@@ -84,9 +84,14 @@ INL void group_q4_k(const uint8_t *w, uint32_t g, group16 *o)
     nibble_lanes(w + 256 + 256 * j, o);
 }
 
+/* Bits of every byte of v, moved down by n. */
+INL __m512i bits(__m512i v, const int n, int mask)
+{
+    return _mm512_and_si512(_mm512_srli_epi16(v, n), _mm512_set1_epi8((char)mask));
+}
+
 INL void group_q6_k(const uint8_t *w, uint32_t g, group16 *o)
 {
-    const __m512i top = _mm512_set1_epi8(0x30);
     const uint32_t j = g % 8;
     w += (size_t)3360 * (g / 8);
     o->d = half16(w);
@@ -94,15 +99,13 @@ INL void group_q6_k(const uint8_t *w, uint32_t g, group16 *o)
     o->sc1 = bytes16(w + 32 + CPU_LANES * (2 * j + 1));
 #pragma GCC unroll 2
     for (int i = 0; i < 2; i++) {
-        const uint8_t *q = w + 288 + 256 * j + 128 * i;
-        __m512i a = load(q), b = load(q + 64), h = load(w + 288 + 2048 + 128 * j + 64 * i);
-        o->w[4 * i] =
-            _mm512_or_si512(low_nibbles(a), _mm512_and_si512(_mm512_slli_epi16(h, 4), top));
-        o->w[4 * i + 1] = _mm512_or_si512(low_nibbles(_mm512_srli_epi16(a, 4)),
-                                          _mm512_and_si512(_mm512_slli_epi16(h, 2), top));
-        o->w[4 * i + 2] = _mm512_or_si512(low_nibbles(b), _mm512_and_si512(h, top));
-        o->w[4 * i + 3] = _mm512_or_si512(low_nibbles(_mm512_srli_epi16(b, 4)),
-                                          _mm512_and_si512(_mm512_srli_epi16(h, 2), top));
+        const uint8_t *q = w + 288 + 384 * j + 192 * i;
+        const __m512i low = _mm512_set1_epi8(63), l[3] = {load(q), load(q + 64), load(q + 128)};
+        __m512i last = bits(l[0], 6, 3);
+        last = _mm512_or_si512(last, bits(l[1], 4, 0x0c));
+        o->w[4 * i + 3] = _mm512_or_si512(last, bits(l[2], 2, 0x30));
+#pragma GCC unroll 3
+        for (int c = 0; c < 3; c++) o->w[4 * i + c] = _mm512_and_si512(l[c], low);
     }
 }
 

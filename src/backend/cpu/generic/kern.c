@@ -1,5 +1,6 @@
 /* kern.c - every kernel in plain C: correct anywhere, the floor that other levels stand on. */
 #include "backend/cpu/generic/simd.h"
+#include "quant/r16.h"
 
 #define CPU_PANEL_NT 6
 #define CPU_UNROLLED 0
@@ -59,10 +60,8 @@ static void q8_row_q6_k(const uint8_t *w, uint32_t g, int r, q8_row *o)
     o->d = half_lane(w, r);
     for (int i = 0; i < 32; i++) {
         int k = (int)(g % 8) * 32 + i;
-        int hi =
-            (int)(lane32(w + 288 + 2048 + 64 * (k / 16), r) >> (8 * (k % 4) + 2 * (k / 4 % 4)) & 3);
         int sc = (int8_t)w[32 + CPU_LANES * (k / 16) + r];
-        o->level[i] = ((nibble_at(w + 288, r, k) | hi << 4) - 32) * sc;
+        o->level[i] = (ht_r16_q6_level(w, r, k) - 32) * sc;
     }
 }
 
