@@ -172,7 +172,7 @@ uint32_t ht_adapt_off(const ht_adapt *a, enum ht_adapt_from from)
     const uint64_t until = a->source[from].off_until;
     if (a->tokens < until) return (uint32_t)(until - a->tokens);
     /* Nothing may be lost any more: what is allowed grows by loss_share a token. */
-    return ht_adapt_unit(a) && allowance(a, from) <= 0 ? PAUSE_FIRST : 0;
+    return allowance(a, from) <= 0 ? PAUSE_FIRST : 0;
 }
 
 uint32_t ht_adapt_lookup(const ht_adapt *a, uint32_t match, uint32_t most)
