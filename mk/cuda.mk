@@ -12,7 +12,7 @@ NVCC_FLAGS := -std=c++17 -O3 -fmad=false -Isrc \
               -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_80,code=compute_80
 
 ifneq ($(NVCC),)
-CUDA_KERNELS := step mul_one mul_four mega tensor
+CUDA_KERNELS := step mul_one mul_four mega tensor row lone
 CUDA_FATBINS := $(CUDA_KERNELS:%=$(CUDA_OUT)/%.fatbin)
 $(CUDA_OUT)/%.fatbin: src/backend/cuda/%.cu $(wildcard src/backend/cuda/*.cuh) src/backend/cuda/kern.h
 	@mkdir -p $(@D)
@@ -23,5 +23,6 @@ CUDA_IMAGE_O := $(B)/obj/src/backend/cuda/image.o
 $(CUDA_IMAGE_O): $(CUDA_FATBINS)
 $(CUDA_IMAGE_O): CPPFLAGS += -DCUDA_IMAGE_STEP='"$(CUDA_OUT)/step.fatbin"' \
     -DCUDA_IMAGE_ONE='"$(CUDA_OUT)/mul_one.fatbin"' -DCUDA_IMAGE_FOUR='"$(CUDA_OUT)/mul_four.fatbin"' \
-    -DCUDA_IMAGE_MEGA='"$(CUDA_OUT)/mega.fatbin"' -DCUDA_IMAGE_TENSOR='"$(CUDA_OUT)/tensor.fatbin"'
+    -DCUDA_IMAGE_MEGA='"$(CUDA_OUT)/mega.fatbin"' -DCUDA_IMAGE_TENSOR='"$(CUDA_OUT)/tensor.fatbin"' \
+    -DCUDA_IMAGE_ROW='"$(CUDA_OUT)/row.fatbin"' -DCUDA_IMAGE_LONE='"$(CUDA_OUT)/lone.fatbin"'
 endif

@@ -87,6 +87,18 @@ static int find_kernels(ht_dev *dev, ht_err *e)
             (void)snprintf(name, sizeof name, "cuda_mul_%d_%d", r ? CUDA_MAX_ROWS : 1, t);
             HT_TRY(find_large(dev, 1 + r, name, &dev->mul[r][t], e));
         }
+    for (int t = CUDA_F16; t < CUDA_TYPES; t++)
+        for (int k = 0; k < CUDA_ROW_SHAPES; k++) {
+            (void)snprintf(name, sizeof name, "cuda_row_%d_%d_%d", t, cuda__row_shape[k][0],
+                           cuda__row_shape[k][1]);
+            HT_TRY(find_kernel(dev, 5, name, &dev->row[t][k], e));
+            HT_TRY(cuda__check(dev, dev->api.fn_set(dev->row[t][k], CUDA_FN_SHARED_MAX, 64 << 10),
+                               name, NULL, e));
+        }
+    for (int g = 0; g < 2; g++) {
+        (void)snprintf(name, sizeof name, "cuda_lone_%d", 1 << g);
+        HT_TRY(find_large(dev, 6, name, &dev->lone[g], e));
+    }
     for (int l = 0; l < 2; l++)
         for (int g = 0; g < 3; g++)
             for (int h = 0; h < 2; h++) {

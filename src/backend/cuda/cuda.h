@@ -41,6 +41,7 @@ typedef struct {                         /* a matrix on the device; m.w 0: none 
     bool shared;                         /* memory belongs to another entry                       */
 } cuda_weight;
 typedef struct { const float *host; cuda_ptr dev; } cuda_vector;
+enum { CUDA_ROW_SHAPES = 7 };
 /* Memory given to a KV pool, cut into a part of n / size bytes a rank. Byte o of the pool's planes
  * stands for byte o / size of each part, since a page's heads lie one after another. */
 typedef struct { uint8_t *p; size_t n; } cuda_range;
@@ -56,6 +57,8 @@ struct ht_dev {
     cuda_fn start, pick, pack;
     cuda_fn finish[2];                   /* [more than 8 elements a lane]                         */
     cuda_fn mul[2][CUDA_TYPES];          /* [one row or 4]                                        */
+    cuda_fn row[CUDA_TYPES][CUDA_ROW_SHAPES]; /* of a lone row; NULL: none                        */
+    cuda_fn lone[2];                     /* attention of a lone row: [log2 heads]                 */
     cuda_fn attn[2][3][2];               /* [more than 8 elements a lane][log2 heads][f16]        */
     cuda_fn mega[3];                     /* [log2 heads]                                          */
     cuda_fn tc_widen, tc_join, tc_one, tc_all, tc_gate;
@@ -64,6 +67,7 @@ struct ht_dev {
     bool dependent;                      /* code for sm_90: kernels may overlap                   */
     bool overlap;                        /* option overlap=0: measure without it                  */
     bool level1;                         /* option level=1: no persistent kernel                  */
+    bool level2;                         /* option level=2: also where level 1 is the faster one  */
     bool sync;                           /* no graph: wait after every kernel, to name the stage  */
     uint64_t read_rate;                  /* bytes a second of a large stream, nominal             */
     uint32_t clock_khz;
@@ -204,6 +208,8 @@ cuda_ptr cuda__vector(const ht_dev *, const float *);   /* 0: NULL or unknown   
 cuda_mat cuda__mat(int type, uint32_t rows, uint32_t cols, uint32_t blocks);
 uint64_t cuda__mat_bytes(const cuda_mat *);
 /* ---- span.c ---- */
+/* Shapes of row.cu: groups of a warp, and rows of a block in fours, at most. */
+extern const uint8_t cuda__row_shape[CUDA_ROW_SHAPES][2];
 extern const ht_span *const cuda__spans[];
 /* ---- plan.c ---- */
 int cuda__plan(ht_plan **, ht_dev *, ht_kv *, const ht_stage *, const ht_cut *, size_t,
@@ -232,6 +238,9 @@ const char *cuda__mega_stage(const ht_dev *, int i, double *ns);
 /* The clock under which the work of a kind of stage is counted; -1: none. */
 int cuda__mega_clock(int kind);
 /* ---- span.c: what mega.c and group.c share ---- */
+/* Is a lone row faster at level 1? Measured: where row.cu takes a layer's products, which are not
+ * tiny and not Q4_K. The model is loaded. */
+bool cuda__level1_first(const ht_dev *, const ht_model *, const ht_bucket *);
 uint32_t cuda__rows_now(const ht_plan *); /* of registers: after PICK those that are wanted       */
 const ht_weight *cuda__rep(const ht_weight *, const ht_bucket *);
 bool cuda__takes(const ht_dev *, const ht_model *, const ht_stage *, size_t left,

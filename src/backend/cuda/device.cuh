@@ -91,6 +91,27 @@ __device__ inline void bulk_copy(void *dst, const void *src, uint32_t bytes, uin
 #endif
 }
 
+/* ---- copies that each thread waits for itself ----------------------------------------------- */
+/* Sixteen bytes from global to shared memory; they count to this thread's next group. */
+__device__ inline void copy16(void *to, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_at(to)), "l"(from)
+                 : "memory");
+}
+__device__ inline void wait_copies()
+{
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+__device__ inline void end_group()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/* All but the last N groups have come. */
+template <int N> __device__ inline void wait_groups()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
 /* ---- sums ------------------------------------------------------------------------------------ */
 /* Over the lanes whose numbers differ in the bits below `width`, neighbours first; the same bits in
  * all of them. */
@@ -233,29 +254,39 @@ __device__ inline float half_of(uint32_t bits)
 {
     return __half2float(__ushort_as_half((unsigned short)bits));
 }
-/* Scale (x) and minimum (y) of chunk j of row r: weight = x * level - y. */
+/* What scales a chunk, as it lies. */
+template <int T> struct raw_scale {
+    uint32_t v[T <= CUDA_BF16 ? 1 : T == CUDA_Q4_K || T == CUDA_Q6_K ? 2 : 1];
+};
+/* Scale (x) and minimum (y) of chunk j of a row: weight = x * level - y. */
+template <int T> __device__ inline float2 scale_from(const raw_scale<T> &k, uint32_t j)
+{
+    float2 s = {1, 0};
+    if constexpr (T == CUDA_Q8_0 || T == CUDA_Q4_0) s.x = half_of(k.v[0]);
+    if constexpr (T == CUDA_Q4_1) s.x = half_of(k.v[0] & 0xffff), s.y = -half_of(k.v[0] >> 16);
+    if constexpr (T == CUDA_Q4_K) {
+        const uint32_t sc = j < 4 ? k.v[0] : k.v[0] >> 16;
+        s.x = half_of(k.v[1] & 0xffff) * (float)(sc & 0xff);
+        s.y = half_of(k.v[1] >> 16) * (float)(sc >> 8 & 0xff);
+    }
+    if constexpr (T == CUDA_Q6_K)
+        s.x = half_of(k.v[1] & 0xffff) * (float)(int8_t)(k.v[0] >> (j / 2 * 8));
+    return s;
+}
+/* The same of row r of a unit of `rows` rows. */
 template <int T>
 __device__ inline float2 scale_of(const uint8_t *u, uint32_t rows, uint32_t r, uint32_t j)
 {
-    float2 s = {1, 0};
+    raw_scale<T> k;
     const uint8_t *at = u + rows * 8 * (T == CUDA_Q6_K ? 6 : chunk_bytes(T));
     if constexpr (T == CUDA_Q8_0 || T == CUDA_Q4_0)
-        s.x = half_of(*(const uint16_t *)(at + r * 4 + j / 4 * 2));
-    if constexpr (T == CUDA_Q4_1) {
-        const uint32_t v = *(const uint32_t *)(at + r * 8 + j / 4 * 4);
-        s.x = half_of(v & 0xffff), s.y = -half_of(v >> 16);
-    }
-    if constexpr (T == CUDA_Q4_K) {
+        k.v[0] = *(const uint16_t *)(at + r * 4 + j / 4 * 2);
+    if constexpr (T == CUDA_Q4_1) k.v[0] = *(const uint32_t *)(at + r * 8 + j / 4 * 4);
+    if constexpr (T == CUDA_Q4_K || T == CUDA_Q6_K) {
         const uint2 v = *(const uint2 *)(at + r * 8);
-        const uint32_t sc = j < 4 ? v.x : v.x >> 16;
-        s.x = half_of(v.y & 0xffff) * (float)(sc & 0xff);
-        s.y = half_of(v.y >> 16) * (float)(sc >> 8 & 0xff);
+        k.v[0] = v.x, k.v[1] = v.y;
     }
-    if constexpr (T == CUDA_Q6_K) {
-        const uint2 v = *(const uint2 *)(at + r * 8);
-        s.x = half_of(v.y & 0xffff) * (float)(int8_t)(v.x >> (j / 2 * 8));
-    }
-    return s;
+    return scale_from<T>(k, j);
 }
 
 /* acc + the chunk's 8 products; s: its scale; sx: sum of x, for types with a minimum. The order of

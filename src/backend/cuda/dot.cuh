@@ -51,7 +51,7 @@ __device__ inline void dot_unit(const uint8_t *u, uint32_t unit_rows, const floa
 
 /* The 8 slots of this warp meet; each row's sum goes to part[r][row][warp]. part: of the unit's
  * first row. */
-template <int R>
+template <int R, int STRIDE = CUDA_PART_ROW>
 __device__ inline void put_part(const float (&acc)[4][R], uint32_t unit_rows, uint32_t thread,
                                 float *part)
 {
@@ -67,7 +67,7 @@ __device__ inline void put_part(const float (&acc)[4][R], uint32_t unit_rows, ui
         c += __shfl_xor_sync(0xffffffffU, c, 4);
         const uint32_t row = 4 * (odd + (wide && high ? 2 : 0)) + lane / 8;
         if ((lane & 4) == 0 && (wide || !high))
-            part[(r * CUDA_TILE + row) * CUDA_PART_ROW + warp] = c;
+            part[(r * CUDA_TILE + row) * STRIDE + warp] = c;
     }
 }
 

@@ -15,11 +15,13 @@ TAKE(one, CUDA_IMAGE_ONE)
 TAKE(four, CUDA_IMAGE_FOUR)
 TAKE(mega, CUDA_IMAGE_MEGA)
 TAKE(tensor, CUDA_IMAGE_TENSOR)
+TAKE(row, CUDA_IMAGE_ROW)
+TAKE(lone, CUDA_IMAGE_LONE)
 
 const void *cuda__image(int i)
 {
-    static const char *const image[CUDA_IMAGES] = {image_step, image_one, image_four, image_mega,
-                                                   image_tensor};
+    static const char *const image[CUDA_IMAGES] = {image_step,   image_one, image_four, image_mega,
+                                                   image_tensor, image_row, image_lone};
     return image[i];
 }
 #else

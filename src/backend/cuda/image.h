@@ -2,7 +2,7 @@
  * PTX). A build without nvcc has none. */
 #ifndef HT_BACKEND_CUDA_IMAGE_H
 #define HT_BACKEND_CUDA_IMAGE_H
-enum { CUDA_IMAGES = 5 };              /* step, mul_one, mul_four, mega, tensor               */
+enum { CUDA_IMAGES = 7 };              /* step, mul_one, mul_four, mega, tensor, row, lone    */
 /* Image i, or NULL. */
 const void *cuda__image(int i);
 #endif

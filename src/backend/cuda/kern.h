@@ -62,12 +62,19 @@ enum {
     CUDA_TILE = 64,        /* rows of a matrix whose sums meet at a time                      */
     CUDA_PART_ROW = 17,    /* floats of a row of partial sums: 16 warps and a gap             */
     CUDA_CLASSES = 16,     /* keys of pages p with one p mod 16 are one part of attention     */
-    CUDA_HEAD_MAX = 256    /* largest head                                                    */
+    CUDA_HEAD_MAX = 256,   /* largest head                                                    */
+    CUDA_ROW_HOLD = 8,     /* chunks of 16 bytes that a lane of row.cu has in registers       */
+    CUDA_LONE_ROUNDS = 4,  /* keys of a stream on their way at a time, in lone.cu             */
+    CUDA_LONE_PAGES = 128  /* pages of a class whose places a block of it keeps               */
 };
 /* Bytes of shared memory of a product in front of its inputs, r rows of the batch at a time. */
 #define CUDA_MUL_FIXED(r)                                                                          \
     (CUDA_WARPS * CUDA_MAX_SLOTS * 8 +                                                             \
      (r) * (CUDA_WARPS * 12 + 2 * 4 * CUDA_TILE * CUDA_PART_ROW))
+/* Bytes of shared memory of lone.cu, g query heads at a time. */
+#define CUDA_LONE_SHARED(g)                                                                        \
+    (CUDA_LONE_ROUNDS * 2 * CUDA_WIDE * 16 + 64 * 8 + CUDA_LONE_PAGES * 4 + 16 +                   \
+     4 * (128 * (2 * CUDA_WARPS + (g) + 2 + CUDA_WARPS * (g)) + 3 * 16 * (g)))
 /* Words of the batch on the device; the rest at the offsets of cuda_feed. */
 enum { CUDA_N_ROWS, CUDA_N_WANT, CUDA_WORDS_HEAD = 4 };
 

@@ -77,7 +77,7 @@ static size_t covers(const ht_dev *d, const ht_model *m, const ht_stage *at, siz
         s->head_dim % 16 || b->kv_fmt != (HT_KV_F16 | HT_KV_F16 << 8) || s->dim % 8 ||
         s->n_kv_heads * CUDA_CLASSES > d->blocks || s->n_heads / s->n_kv_heads > 4 ||
         s->rope[0].inv_freq_long || !cuda__mega_deals(d->blocks, s) ||
-        slots_for(d, s, most_mats(s)) < LEAST_SLOTS)
+        slots_for(d, s, most_mats(s)) < LEAST_SLOTS || (!d->level2 && cuda__level1_first(d, m, b)))
         return 0;
     for (size_t i = 0; i + 1 < left; i++) {
         const ht_layer *l = at[i].layer >= 0 ? &m->layer[at[i].layer] : NULL;

@@ -174,14 +174,15 @@ __device__ inline void put_sum(const cuda_mul &a, uint32_t row, uint32_t t, floa
 
 /* The n rows of a tile from their parts: half a warp a row, lane r of it keeps batch row r. */
 template <int R>
-__device__ inline void finish_tile(const cuda_mul &a, const mul_shared<R> *sh, const float *part,
-                                   uint32_t tile0, uint32_t n, uint32_t t0, uint32_t n_t, best &b)
+__device__ inline void finish_tile(const cuda_mul &a, const float (*square)[CUDA_WARPS],
+                                   const float *part, uint32_t tile0, uint32_t n, uint32_t t0,
+                                   uint32_t n_t, best &b)
 {
     const uint32_t lane = threadIdx.x % 32, i = lane % 16;
     float factor[R];
 #pragma unroll
     for (int r = 0; r < R; r++)
-        factor[r] = a.gain ? norm_factor(sum_lanes(sh->square[r][i], 16), a.cols, a.eps) : 1;
+        factor[r] = a.gain ? norm_factor(sum_lanes(square[r][i], 16), a.cols, a.eps) : 1;
     for (uint32_t at = threadIdx.x / 32 * 2; at < n; at += 2 * CUDA_WARPS) {
         const uint32_t row = at + lane / 16, global = blockIdx.x * a.m.per_block + tile0 + row;
         float y = 0;
@@ -288,7 +289,7 @@ __device__ inline void work_rows(const cuda_mul &a, mul_shared<R> *sh, stream &s
             put_part<R>(acc, a.m.unit_rows, threadIdx.x, part + at * CUDA_PART_ROW);
         }
         __syncthreads();
-        finish_tile<R>(a, sh, part, tile0, n, t0, n_t, b);
+        finish_tile<R>(a, sh->square, part, tile0, n, t0, n_t, b);
     }
 }
 

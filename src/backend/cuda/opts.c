@@ -64,5 +64,6 @@ int cuda__options(ht_dev *dev, const char *opts, ht_err *e)
     dev->sync = s[SYNC].value == 1;
     dev->overlap = s[OVERLAP].value != 0;
     dev->level1 = s[LEVEL].value == 1 || dev->size > 1;
+    dev->level2 = s[LEVEL].value == 2;
     return 0;
 }

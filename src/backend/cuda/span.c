@@ -114,6 +114,43 @@ static cuda_ptr own_columns(const ht_plan *p, cuda_ptr y, uint32_t n, enum cuda_
     return y + 4 * (uint64_t)cuda__share(p->dev->size, rank_of(p), n, deal).first;
 }
 
+const uint8_t cuda__row_shape[CUDA_ROW_SHAPES][2] = {{1, 4}, {1, 8}, {1, 12}, {2, 2},
+                                                     {2, 4}, {3, 2}, {3, 4}};
+
+/* The shape of row.cu that takes a matrix; -1: its share of a block does not fit the registers. */
+static int row_shape(const cuda_mat *m)
+{
+    const uint32_t ng = (m->groups + CUDA_WARPS - 1) / CUDA_WARPS, q = m->per_block / 4;
+    for (int i = 0; i < CUDA_ROW_SHAPES && m->type != CUDA_F32; i++)
+        if (cuda__row_shape[i][0] == ng && q <= cuda__row_shape[i][1]) return i;
+    return -1;
+}
+
+/* The kernel of row.cu that takes this product, and its shared memory; NULL: none. */
+static cuda_fn row_kernel(const ht_plan *p, const cuda_mul *a, uint32_t *shared)
+{
+    const int i = row_shape(&a->m);
+    if (i < 0 || a->epi == CUDA_EPI_HEAD || a->post) return NULL;
+    const uint32_t n = (uint32_t)cuda__row_shape[i][0] * cuda__row_shape[i][1];
+    const bool spill = a->m.type <= CUDA_BF16 && n > CUDA_ROW_HOLD;
+    *shared = spill ? (n - CUDA_ROW_HOLD) * CUDA_WIDE * 16 : 0;
+    return p->dev->row[a->m.type][i];
+}
+
+bool cuda__level1_first(const ht_dev *d, const ht_model *m, const ht_bucket *b)
+{
+    enum { WEIGHTS = 8 << 20 };
+    const ht_layer *l = &m->layer[0];
+    const ht_weight *const w[] = {&l->q, &l->o, &l->gate, &l->down};
+    uint64_t n = 0;
+    for (size_t i = 0; i < sizeof w / sizeof *w; i++) {
+        const cuda_mat *x = &d->weight[cuda__rep(w[i], b)->id].m;
+        if (row_shape(x) < 0 || x->type == CUDA_Q4_K) return false;
+        n += (uint64_t)x->rows * x->groups * CUDA_GROUP;
+    }
+    return n >= WEIGHTS;
+}
+
 /* The kernel of a product. */
 static int put_mul(ht_plan *p, const ht_stage *st, const cuda_mul *a0, uint32_t rows, ht_err *e)
 {
@@ -133,12 +170,17 @@ static int put_mul(ht_plan *p, const ht_stage *st, const cuda_mul *a0, uint32_t 
     if (a.slots == 0) a.slots = 1;
     a.rows_y = !four ? 1 : a.epi == CUDA_EPI_HEAD || a.post ? CUDA_MAX_ROWS : LONE_ROWS;
     a.ring_at = (uint32_t)fixed;
-    cuda_op *op = cuda__op(p, st, p->dev->mul[four][m->type], CUDA_WIDE,
-                           (m->rows + m->per_block - 1) / m->per_block,
+    uint32_t shared = (uint32_t)(fixed + a.slots * slot),
+             blocks = (m->rows + m->per_block - 1) / m->per_block;
+    cuda_fn lone = rows == 1 ? row_kernel(p, a0, &shared) : NULL;
+    /* Blocks without rows hold a place on every multiprocessor: else those that are left get two
+     * blocks of the next kernel. */
+    if (lone && blocks < (uint32_t)p->dev->sms) blocks = (uint32_t)p->dev->sms;
+    cuda_op *op = cuda__op(p, st, lone ? lone : p->dev->mul[four][m->type], CUDA_WIDE, blocks,
                            (rows + a.rows_y - 1) / a.rows_y, 1, e);
     if (!op) return e ? e->code : HT_EARG;
     op->args.mul = a;
-    op->shared = (uint32_t)(fixed + a.slots * slot);
+    op->shared = shared;
     return 0;
 }
 
@@ -318,7 +360,9 @@ static int put_attn(ht_plan *p, const ht_stage *at, const ht_stage *qkv, ht_err 
     const ht_spec *s = &p->m->spec;
     const uint32_t group = s->n_heads / s->n_kv_heads, rows = cuda__rows_now(p);
     const uint32_t nq = s->n_heads * s->head_dim;
-    const int g = group >= 3 ? 2 : (int)group - 1, wide = s->head_dim > 128;
+    const bool wide = s->head_dim > 128, half = p->kv->type[at->layer][0] == HT_KV_F16;
+    const bool lone = qkv && !wide && half;
+    const int g = group == 1 ? 0 : group == 2 || lone ? 1 : 2;
     cuda_attn a = {.f = p->r->feed,
                    .h = cuda__heads(p, qkv ? qkv : at),
                    .q = qkv ? p->r->qkv : p->r->q_now,
@@ -332,13 +376,15 @@ static int put_attn(ht_plan *p, const ht_stage *at, const ht_stage *qkv, ht_err 
                    .scale = s->attn_scale,
                    .cap = (at->flags & HT_CAP) ? s->attn_cap : 0};
     cuda__rope(p, &a.rope);
-    cuda_op *op = cuda__op(p, at, p->dev->attn[wide][g][a.h.kv_half], CUDA_WIDE,
+    cuda_op *op = cuda__op(p, at, lone ? p->dev->lone[g] : p->dev->attn[wide][g][half], CUDA_WIDE,
                            a.h.n_kv_heads * a.chunks, a.part ? CUDA_CLASSES : 1, rows, e);
     if (!op) return e ? e->code : HT_EARG;
     op->args.attn = a;
     uint32_t heads = 1U << g, hd = s->head_dim, sums = CUDA_WARPS * heads * (hd + 2);
-    op->shared = 4 * (a.part ? sums + 2 * CUDA_WARPS * 16 * (wide ? 16U : 8U)
-                             : sums + heads * CUDA_CLASSES * (hd + 2));
+    if (lone) op->shared = CUDA_LONE_SHARED(heads);
+    else
+        op->shared = 4 * (a.part ? sums + 2 * CUDA_WARPS * 16 * (wide ? 16U : 8U)
+                                 : sums + heads * CUDA_CLASSES * (hd + 2));
     return 0;
 }
 static int encode_attn(ht_plan *p, const ht_stage *at, size_t n, ht_err *e)

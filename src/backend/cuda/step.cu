@@ -130,24 +130,6 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS)
 
 /* ---- heads: bias, norm, rotation; K and V into their pages------------------------------------ */
 
-/* E elements of a vector that lane i of 16 takes; zeros past the head. */
-template <int E> __device__ inline void load_head(const float *p, uint32_t hd, float (&v)[E])
-{
-    const uint32_t d0 = threadIdx.x % 16 * E;
-#pragma unroll
-    for (int e = 0; e < E; e += 4) {
-        const float4 x = d0 < hd ? __ldcg((const float4 *)(p + d0 + e)) : make_float4(0, 0, 0, 0);
-        v[e] = x.x, v[e + 1] = x.y, v[e + 2] = x.z, v[e + 3] = x.w;
-    }
-}
-__device__ inline const float2 *turns_of(const cuda_rope &r, uint32_t rope_i, uint32_t row)
-{
-    return (const float2 *)(r.table + (uint64_t)row * r.row) + (rope_i == 1 ? r.half[0] : 0);
-}
-__device__ inline uint32_t half_of_rope(const cuda_rope &r, uint32_t rope_i)
-{
-    return rope_i == 0 ? r.half[0] : rope_i == 1 ? r.half[1] : 0;
-}
 /* Where position pos of a head lies in plane v. */
 template <bool HALF>
 __device__ inline uint8_t *cache_at(const cuda_heads &h, int v, uint32_t page, uint32_t kv_head,
@@ -206,13 +188,6 @@ extern "C" __global__ void __launch_bounds__(CUDA_WIDE)
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */
-
-/* What a block attends from. */
-struct query {
-    uint32_t t, b, kv_head, head0, heads; /* row of the registers and of the batch; query heads */
-    uint32_t seq, from, to;               /* first and last key                                 */
-    uint32_t pages_at;                    /* word of the page table                             */
-};
 
 /* The keys of one class, into s. raw: the last key is not in the cache. */
 template <int G, int E, bool HALF>
@@ -296,13 +271,6 @@ __device__ inline void load_queries(const cuda_attn &a, const query &u, float (&
             if (G > 1) q[g + (G > 1)][e] = half ? v[e] : w;
         }
     }
-}
-
-/* Does a class have keys? */
-__device__ inline bool has_keys(const query &u, uint32_t cls)
-{
-    const uint32_t p0 = u.from / 32, n = u.to / 32 - p0 + 1;
-    return (cls + CUDA_CLASSES - p0 % CUDA_CLASSES) % CUDA_CLASSES < n;
 }
 
 /* Sums of all classes, pairwise, and their quotient. */

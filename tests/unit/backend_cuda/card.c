@@ -619,6 +619,7 @@ static void run_one(const card_launched *op)
     case CARD_FINISH: run_finish(&op->a.step.finish, (uint32_t)op->fn->e); break;
     case CARD_MUL: run_mul(&op->a.step.mul); break;
     case CARD_ATTN: run_attn(&op->a.step.attn, (uint32_t)op->fn->e); break;
+    case CARD_LONE: run_attn(&op->a.step.attn, 8); break;
     case CARD_MEGA: run_mega(&op->a.step.mega); break;
     default: card_run_tensor(op);
     }
@@ -626,8 +627,8 @@ static void run_one(const card_launched *op)
 
 int card_function(cuda_fn *out, cuda_module module, const char *name)
 {
-    static struct cuda_fn_ fn[64];
-    static char names[64][40];
+    static struct cuda_fn_ fn[128];
+    static char names[128][40];
     static const struct {
         const char *start;
         int kind;
@@ -637,6 +638,8 @@ int card_function(cuda_fn *out, cuda_module module, const char *name)
               {"cuda_pack_units", CARD_PACK, sizeof(cuda_pack)},
               {"cuda_finish_", CARD_FINISH, sizeof(cuda_finish)},
               {"cuda_mul_", CARD_MUL, sizeof(cuda_mul)},
+              {"cuda_row_", CARD_MUL, sizeof(cuda_mul)},
+              {"cuda_lone_", CARD_LONE, sizeof(cuda_attn)},
               {"cuda_attn_", CARD_ATTN, sizeof(cuda_attn)},
               {"cuda_mega_", CARD_MEGA, sizeof(cuda_mega)},
               {"cuda_tc_widen_units", CARD_TC_WIDEN, sizeof(cuda_tc_widen)},
@@ -647,7 +650,7 @@ int card_function(cuda_fn *out, cuda_module module, const char *name)
               {"cuda_tc_heads_", CARD_TC_HEADS, sizeof(cuda_tc)},
               {"cuda_tc_attn_", CARD_TC_ATTN, sizeof(cuda_tc_attn)}};
     (void)module;
-    for (int i = 0; i < 64; i++) {
+    for (int i = 0; i < 128; i++) {
         if (!strcmp(names[i], name)) return *out = &fn[i], CUDA_OK;
         if (names[i][0]) continue;
         for (size_t k = 0; k < sizeof of / sizeof *of; k++) {

@@ -7,7 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-enum card_kind { CARD_START, CARD_PICK, CARD_PACK, CARD_FINISH, CARD_MUL, CARD_ATTN, CARD_MEGA,
+enum card_kind { CARD_START, CARD_PICK, CARD_PACK, CARD_FINISH, CARD_MUL, CARD_ATTN, CARD_LONE,
+                 CARD_MEGA,
                  CARD_TC_WIDEN, CARD_TC_JOIN, CARD_TC_ONE, CARD_TC_ALL, CARD_TC_GATE,
                  CARD_TC_HEADS, CARD_TC_ATTN };
 struct cuda_fn_ {

@@ -213,7 +213,7 @@ static int d_set32(cuda_ptr p, unsigned v, size_t n, cuda_stream s)
 static ht_dev *open_recorded(const char *opts)
 {
     static const char image[1];
-    const void *images[CUDA_IMAGES] = {image, image, image, image, image};
+    const void *images[CUDA_IMAGES] = {image, image, image, image, image, image};
     ht_err e = {0};
     ht_dev *dev;
     cuda_api api = {.lib = NULL};

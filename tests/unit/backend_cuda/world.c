@@ -7,7 +7,7 @@
 int card_open(ht_dev **dev, const char *opts, ht_err *e)
 {
     static const char image[1];
-    const void *images[CUDA_IMAGES] = {image, image, image, image, image};
+    const void *images[CUDA_IMAGES] = {image, image, image, image, image, image};
     cuda_api api;
     card_api(&api);
     return cuda__open_api(dev, &api, images, opts, e);
