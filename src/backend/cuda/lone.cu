@@ -111,7 +111,8 @@ __device__ inline void put_class(const cuda_attn &a, const query &u, lone_shared
 #pragma unroll
         for (int d = 1; d < 16; d *= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffU, top, d));
         sh->c[g][i] = top == -INFINITY ? 0 : __expf(m - top);
-        if (i == 0) at[(g * CUDA_CLASSES + blockIdx.y) * (hd + 2) + hd] = top;
+        /* A second head that this block does not have is another block's. */
+        if (i == 0 && g < u.heads) at[(g * CUDA_CLASSES + blockIdx.y) * (hd + 2) + hd] = top;
     }
     __syncthreads();
     for (uint32_t k = t; k < n; k += CUDA_WIDE) {
