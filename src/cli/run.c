@@ -132,11 +132,12 @@ static int on_prefill(void *user, const char *what, uint64_t done, uint64_t tota
 static int check_room(work *w, uint32_t max_new, ht_err *e)
 {
     uint32_t ctx = ht_engine_ctx(w->engine);
+    /* The last token needs no position: nothing is computed from it. */
     if (w->n_ids > ctx)
         return HT_FAIL(e, HT_EFULL,
-                       "the prompt has %zu tokens and the context %u: shorten it or set -c %zu",
-                       w->n_ids, ctx, w->n_ids);
-    /* The last token needs no position: nothing is computed from it. */
+                       "the prompt has %zu tokens and the context %u: shorten it or set -c %zu, "
+                       "which has room for the answer, or more",
+                       w->n_ids, ctx, w->n_ids + (max_new ? max_new - 1 : 0));
     if (max_new > ctx - w->n_ids + 1)
         cli__say(w->c, CLI_WARN,
                  "warning: -n %u is more than the %zu tokens that fit after the prompt: "

@@ -145,6 +145,9 @@ def nothing_is_clamped_silently():
     r = run('run', '-p', 'Once', '-n', 5000, '--stop', ' ', '--top-k', 100000, '-c', 3000)
     for text in ('--top-k 100000', '-n 5000', '-c 3000'):
         check('warning: ' + text in err(r), 'said: ' + text, err(r))
+    # 41 of the prompt, and 9 for an answer whose last token needs no position
+    fails(5, 'the context 32: shorten it or set -c 50', 'run', TALE, '-c', '32', '-n', '10', '--ids',
+          ','.join(['5'] * 41))
 
 
 def output():
