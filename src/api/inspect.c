@@ -138,7 +138,7 @@ static void write_model(ht_jw *w, look *k)
     for (int i = 0; i < 2; i++)
         if (m->rep[i][0]) ht_jw_str(w, m->rep[i]);
     ht_jw_end(w, ']');
-    ht_jw_kstr(w, "layout", ht_layout_name(m->embed.layout, m->embed.type));
+    ht_jw_kstr(w, "layout", ht_layout_name(m->embed.layout, HT_F32));
     ht_jw_key(w, "spec");
     ht_spec_describe(&m->spec, w);
     ht_jw_end(w, '}');

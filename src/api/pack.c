@@ -289,7 +289,7 @@ static int summary(const api__packjob *j, const char *out, const char *sha, char
     ht_jw_key(&w, "alternate");
     if (j->p->also) ht_jw_str(&w, j->p->also);
     else ht_jw_null(&w);
-    ht_jw_kstr(&w, "layout", ht_layout_name(j->item[0].layout, j->item[0].type));
+    ht_jw_kstr(&w, "layout", ht_layout_name(HT_LAYOUT_R16, HT_F32));
     ht_jw_kuint(&w, "tensors", j->n_items);
     ht_jw_kuint(&w, "parameters", z.parameters);
     ht_jw_kuint(&w, "projections", j->n_proj);

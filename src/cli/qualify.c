@@ -389,6 +389,13 @@ static int check_cancel(work *w, ht_err *e)
     return 0;
 }
 
+/* Pairs of a cell: what was asked for, or what the policy does. */
+static uint32_t pairs_of(const work *w)
+{
+    const uint32_t pairs = (uint32_t)ht_opt_int(w->c->o, HT_OPT_PAIRS);
+    return pairs ? pairs : w->policy.min_pairs;
+}
+
 static int experiment(work *w, int *status, ht_err *e)
 {
     const ht_opts *o = w->c->o;
@@ -404,10 +411,9 @@ static int experiment(work *w, int *status, ht_err *e)
     HT_TRY(check_cancel(w, e));
     HT_TRY(cli__run_dir(parent, dir, e));
     ht_cpu_threads_get(&threads);
-    const uint32_t pairs = (uint32_t)ht_opt_int(o, HT_OPT_PAIRS);
     const ht_bench_plan plan = {.cell = w->cell,
                                 .n_cells = w->n_cells,
-                                .pairs = pairs ? pairs : w->policy.min_pairs,
+                                .pairs = pairs_of(w),
                                 .null_pairs = w->policy.null_pairs,
                                 .requests = (uint32_t)ht_opt_int(o, HT_OPT_REQUESTS),
                                 .warmups = 1,
@@ -497,6 +503,7 @@ static int run(work *w, int *status, ht_err *e)
     if (model) memcpy(c->model, model, strlen(model) + 1);
     else HT_TRY(cli__model(c, true, e));
     HT_TRY(cli__policy(c, w->arena, &w->policy, &w->policy_text, &w->n_policy, e));
+    HT_TRY(ht_bench_pairs_check(&w->policy, pairs_of(w), w->policy.null_pairs, e));
     cli__watch(NULL);
     HT_TRY(open_selection(w, e));
     HT_TRY(open_arms(w, e));

@@ -294,7 +294,8 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "approximate=1, calibrate=FILE for act=int8"),
     [HT_OPT_CUDA] = COMMAS(ENGINE, 1, C_ENGINE, "--cuda", "KEY=VALUE,...", NULL,
         "settings of the cuda engine: gpu=N (which card), ranks=N (a group of N ranks on it, over "
-        "which heads and rows are dealt out; equal bits), level=1 (no persistent kernel), "
+        "which heads and rows are dealt out; equal bits), level=1 or 2 (captured graphs, or "
+        "the persistent kernel where there is one; else the faster), "
         "sync=1 (no graph: wait after each kernel), overlap=0"),
     [HT_OPT_DECODE_ENGINE] = STR(ENGINE, 1, C_ENGINE, "--decode-engine", "NAME", NULL,
         "force the decode onto this engine"),

@@ -528,20 +528,28 @@ static int put_machine(run *r, const char *path, ht_err *e)
     return put_json(r, path, doc, e);
 }
 
+int ht_bench_pairs_check(const ht_policy *policy, uint32_t pairs, uint32_t null_pairs, ht_err *e)
+{
+    if (pairs % 4 == 0 && null_pairs % 4 == 0 && pairs <= HT_STAT_MAX_N &&
+        null_pairs <= HT_STAT_MAX_N && pairs >= policy->min_pairs &&
+        null_pairs >= policy->null_pairs)
+        return 0;
+    return HT_FAIL(e, HT_EARG,
+                   "harness: %u pairs and %u null pairs: need multiples of 4 up to %d, and policy "
+                   "%s asks for %u and %u",
+                   pairs, null_pairs, (int)HT_STAT_MAX_N, policy->id, policy->min_pairs,
+                   policy->null_pairs);
+}
+
 static int open_run(run *r, ht_err *e)
 {
     const ht_bench_plan *p = r->p;
     char prompts[HT_SHA256_HEX], design[HT_SHA256_HEX], path[4096];
     HT_TRY(ht_policy_parse(r->a, p->policy, p->n_policy, &r->policy, e));
-    if (p->pairs % 4 || p->null_pairs % 4 || p->pairs > HT_STAT_MAX_N ||
-        p->null_pairs > HT_STAT_MAX_N || p->pairs < r->policy.min_pairs ||
-        p->null_pairs < r->policy.null_pairs || !p->requests || !p->n_cells)
-        return HT_FAIL(
-            e, HT_EARG,
-            "harness: %u pairs and %u null pairs: need multiples of 4 up to %d, and policy "
-            "%s asks for %u and %u",
-            p->pairs, p->null_pairs, (int)HT_STAT_MAX_N, r->policy.id, r->policy.min_pairs,
-            r->policy.null_pairs);
+    HT_TRY(ht_bench_pairs_check(&r->policy, p->pairs, p->null_pairs, e));
+    if (!p->requests || !p->n_cells)
+        return HT_FAIL(e, HT_EARG, "harness: %u requests a slot and %zu cells: need one of each",
+                       p->requests, p->n_cells);
     r->n_blocks = (p->pairs + p->null_pairs) / 2;
     if (mkdir(r->dir, 0777) != 0) return HT_FAIL(e, HT_EIO, "%s: %s", r->dir, strerror(errno));
     HT_TRY(evid__put_file(r->dir, "policy.json", p->policy, p->n_policy, e));

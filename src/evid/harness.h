@@ -62,6 +62,10 @@ typedef struct {
     const char *selection; const char *const *used; size_t n_used;
     const ht_bundle_file *extra; size_t n_extra;       /* subject/, build/, quality/ */
 } ht_bench_plan;
+/* May an experiment under the policy have so many pairs? Multiples of 4, at least what the policy
+ * asks for; HT_EARG says both. */
+HT_MUST_USE int ht_bench_pairs_check(const ht_policy *, uint32_t pairs, uint32_t null_pairs,
+                                     ht_err *);
 /* Runs the whole experiment into dir, which is made and must not exist. What is left to do is
  * ht_bundle_seal. HT_ECANCELLED leaves the folder with its journal unclosed: not a bundle. */
 HT_MUST_USE int ht_bench_run(const ht_bench_plan *, const ht_bench_ops *, const char *dir,

@@ -28,7 +28,8 @@ int ht_type_by_name(const char *name);                 /* -1: none              
 int ht_type_by_ggml(uint32_t ggml);                    /* -1: unsupported                         */
 const char *ht_ggml_name(uint32_t ggml);               /* "IQ2_XXS" for messages; "type 99"       */
 /* How tensors of a type lie in a layout: a name changes when the order of its bytes does, which
- * q6_k's has ("r16/1" of q6_k is no longer read). by_name: -1 when unknown, or not of that type. */
+ * q6_k's has ("r16/1" of q6_k is no longer read). by_name: -1 when unknown, or not of that type.
+ * Of a whole file the name is that of HT_F32. */
 const char *ht_layout_name(int layout, int type);      /* "rows/1"                                */
 int ht_layout_by_name(const char *name, int type);
 /* Bytes of one row of cols elements (cols a multiple of the block); false on overflow or misfit. */

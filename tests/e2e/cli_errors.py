@@ -80,6 +80,8 @@ def nothing_is_made_before_a_check():
                            ('item 2 is empty', q + ('--candidate', 'act=q8,')),
                            ('act is given twice', q + ('--candidate', 'act=q8,act=f32')),
                            ('no setting', q + ('--candidate', 'colour=1')),
+                           ('10 pairs and 12 null pairs', q + ('--candidate', 'act=q8', '--pairs', '10')),
+                           ('4 pairs and 12 null pairs', q + ('--candidate', 'act=q8', '--pairs', '4')),
                            ('give -c 2064', ('qualify', 'c2048', TALE, '--candidate', 'act=q8', '-c', '100'))):
             fails(2, text, *args, env=env)
         fails(3, 'none.jsonl: No such file', *q, '--candidate', 'act=q8', '-f', os.path.join(t, 'none.jsonl'), env=env)

@@ -256,7 +256,7 @@ __device__ inline float half_of(uint32_t bits)
 }
 /* What scales a chunk, as it lies. */
 template <int T> struct raw_scale {
-    uint32_t v[T <= CUDA_BF16 ? 1 : T == CUDA_Q4_K || T == CUDA_Q6_K ? 2 : 1];
+    uint32_t v[T == CUDA_Q4_K || T == CUDA_Q6_K ? 2 : 1];
 };
 /* Scale (x) and minimum (y) of chunk j of a row: weight = x * level - y. */
 template <int T> __device__ inline float2 scale_from(const raw_scale<T> &k, uint32_t j)

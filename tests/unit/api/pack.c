@@ -143,7 +143,7 @@ T_CASE_SECONDS(pack, quantises_all_projections, 240)
     T_EQ_STR(str(k, "kind"), "pack");
     T_EQ_STR(str(k, "model.contract"), "q4");
     T_EQ_STR(str(k, "model.quantisedText"), "57 of 57");
-    T_EQ_STR(str(k, "model.layout"), "r16/2");
+    T_EQ_STR(str(k, "model.layout"), "r16/1");
     T_EQ_INT(type_bytes(k, "q4_0"), body / 32 * 18);
     T_TRUE(ht_json_get(k, "template")->b);
     T_EQ_INT(num(k, "tokenizer.size"), 4096);
