@@ -67,12 +67,15 @@ const char *drive_golden(const char *name, const char *file)
     char self[PATH_MAX], rel[200];
     (void)snprintf(path, sizeof path, "tests/data/golden/arch/%s/%s", name, file);
     if (access(path, R_OK) == 0) return path;
-    const ssize_t n = readlink("/proc/self/exe", self, sizeof self); /* B/test/golden */
-    for (int up = 0, i = (int)n; i-- > 0 && up < 2;)
-        if (self[i] == '/' && ++up == 2) {
-            (void)snprintf(path, sizeof path, "%.*s/golden/own/%s/%s", i, self, name, file);
-            if (access(path, R_OK) == 0) return path;
-        }
+    (void)snprintf(path, sizeof path, "tests/data/golden/own/%s", name);
+    if (access(path, R_OK) == 0) {
+        const ssize_t n = readlink("/proc/self/exe", self, sizeof self); /* B/test/golden */
+        for (int up = 0, i = (int)n; i-- > 0 && up < 2;)
+            if (self[i] == '/' && ++up == 2)
+                (void)snprintf(path, sizeof path, "%.*s/golden/own/%s/%s", i, self, name, file);
+        T_CHECK(access(path, R_OK) == 0, "%s is absent; `make own-models` writes it", path);
+        return path;
+    }
     (void)snprintf(rel, sizeof rel, "golden/arch/%s/%s", name, file);
     return t_shared(rel);
 }

@@ -2,7 +2,8 @@
 """Write the tiny random models of tests/data/golden/own, whose logits are there: config.json, model.safetensors and
 model.gguf of each. The tree keeps what another implementation computed from them, not the noise itself.
 
-usage: own_model.py OUTDIR          Python's standard library only; run by make
+usage: own_model.py OUTDIR          Python's standard library only; run by make before every use: what is there and
+                                    as it should be stays, what is missing or damaged is written
 
 Written from the model cards and papers: SmolLM3 (no rotation in every fourth layer), Gemma 2 (alternating
 windows, soft caps on scores and logits, norms before and after each half of a layer, factors 1 + w),
@@ -212,19 +213,35 @@ def model(name):
                'model.gguf': gguf(c, w)}
 
 
+def intact(folder, golden, want):
+    """Whether the folder has every file, none of them damaged or older than this script."""
+    def read(name):
+        with open(os.path.join(folder, name), 'rb') as f:
+            return f.read()
+    try:
+        with open(golden, 'rb') as f:
+            same = f.read() == read('golden.json') and digests({k: read(k) for k in want}) == want
+        return same and min(os.path.getmtime(os.path.join(folder, k)) for k in want) >= os.path.getmtime(__file__)
+    except FileNotFoundError:
+        return False
+
+
 def main(out):
     for name in CASES:
-        _, files = model(name)
-        golden = os.path.join(GOLDEN, name, 'golden.json')
+        folder, golden = os.path.join(out, name), os.path.join(GOLDEN, name, 'golden.json')
         with open(golden) as f:
             want = json.load(f)['sha256']
+        if intact(folder, golden, want):
+            continue
+        print('  own_model.py: writes %s' % folder, flush=True)
+        _, files = model(name)
         if digests(files) != want:
             sys.exit('own_model.py: %s: other bytes than golden.json was computed from' % name)
-        os.makedirs(os.path.join(out, name), exist_ok=True)
+        os.makedirs(folder, exist_ok=True)
         for k, b in files.items():
-            with open(os.path.join(out, name, k), 'wb') as f:
+            with open(os.path.join(folder, k), 'wb') as f:
                 f.write(b)
-        shutil.copy(golden, os.path.join(out, name, 'golden.json'))
+        shutil.copy(golden, os.path.join(folder, 'golden.json'))
 
 
 if __name__ == '__main__':
