@@ -25,4 +25,19 @@ for trust in trusted:
         check(other['ok'] is True and other['class'] == mine['class'], 'verify_bundle.py ' + name, other)
         readme = open(os.path.join(folder, 'README.md')).read()
         check(mine['class'] in readme, 'its README says what it is: ' + mine['class'])
+
+# A bundle whose public key nobody kept: both recompute all of it, refuse it for its signature alone, and its README
+# says so. Which trust root is named does not matter, for none can have that key.
+alone = [d for d in glob.glob(os.path.join(ROOT, 'evidence', '**', '*'), recursive=True)
+         if len(os.path.basename(d)) == 64 and not os.path.exists(os.path.join(os.path.dirname(d), 'trust.json'))]
+for path in sorted(alone):
+    name = os.path.relpath(path, ROOT)
+    r = run('verify', path, '--trust', trusted[0])
+    check(r.returncode == 6 and 'BAD_SIGNATURE: 0 of ' in err(r), 'hetero verify, but for the signature: ' + name, err(r))
+    other = json.loads(run(TOOL, path, '--trust', trusted[0], program=sys.executable).stdout)
+    check(other.get('refused', '').startswith('BAD_SIGNATURE: 0 keys'), 'verify_bundle.py, the same: ' + name, other)
+    readme = open(os.path.join(os.path.dirname(path), 'README.md')).read()
+    with open(os.path.join(path, 'verdict.json')) as f:
+        check(json.load(f)['class'] in readme and 'BAD_SIGNATURE' in readme, 'its README says both: ' + name)
+check(len(alone) <= 1, 'no further bundle without its trust root', alone)
 end()
