@@ -257,11 +257,7 @@ static int put_paper(work *w, int *status, ht_err *e)
 
 static int run(work *w, int *status, ht_err *e)
 {
-    const char *model = ht_opts_arg(w->c->o, 0);
-    if (model && strlen(model) >= sizeof w->c->model)
-        return HT_FAIL(e, HT_EARG, "%.80s: the path is too long", model);
-    if (model) memcpy(w->c->model, model, strlen(model) + 1);
-    else HT_TRY(cli__model(w->c, true, e));
+    HT_TRY(cli__model(w->c, true, e));
     HT_TRY(cli__store_open(w->c, w->arena, &w->store, e));
     HT_TRY(ht_bundle_verify(w->arena, ht_opt_str(w->c->o, HT_OPT_CANARY), &w->store.trust,
                             w->store.now_unix, &w->v, e));

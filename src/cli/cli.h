@@ -82,11 +82,13 @@ void cli__wait_end(void);
 void cli__interrupt_clear(void);
 
 /* ---- open.c: models, texts, engines from options ---- */
-/* The model path in force into c->model: the first word (when first_word), -m, or the default model
- * when may_default; otherwise HT_EARG. */
+/* The model path in force into c->model: the command's word for it (of qualify the second one), -m,
+ * HETERO_MODEL, or the default model when may_default. HT_EARG when there is none, two, or a word
+ * too many. */
 HT_MUST_USE int cli__model(cli__ctx *, bool may_default, ht_err *);
-/* Words left after the model's: index of the first. */
-size_t cli__first_word(const cli__ctx *);
+/* The text's file of ppl and kv-probe: -f or the word after the model; *file NULL when neither is
+ * given, HT_EARG when both are. */
+HT_MUST_USE int cli__file_word(const cli__ctx *, const char **file, ht_err *);
 /* Engine parameters from the options; ctx as given, or ctx_default when none is. */
 void cli__engine_params(cli__ctx *, uint32_t ctx_default, ht_engine_params *);
 /* A context for a prompt of n tokens where the user named no context: with a prefill engine named

@@ -298,8 +298,8 @@ static int run(work *w, ht_err *e)
     cli__ctx *c = w->c;
     const ht_opts *o = c->o;
     HT_TRY(cli__model(c, false, e));
-    const char *file = ht_opt_str(o, HT_OPT_FILE);
-    if (!file) file = ht_opts_arg(o, cli__first_word(c));
+    const char *file;
+    HT_TRY(cli__file_word(c, &file, e));
     w->n_k = types(ht_opt_given(o, HT_OPT_CTK) ? ht_opt_str(o, HT_OPT_CTK) : NULL, default_k, w->k);
     w->n_v = types(ht_opt_given(o, HT_OPT_CTV) ? ht_opt_str(o, HT_OPT_CTV) : NULL, default_v, w->v);
     cli__engine_params(c, 0, &w->params);

@@ -54,22 +54,44 @@ static bool default_model(char out[CLI_PATH])
     return true;
 }
 
-size_t cli__first_word(const cli__ctx *c)
+/* Which word is the model where one is: qualify's first word says what to measure. */
+static size_t model_word(const cli__ctx *c)
 {
-    return ht_opt_source(c->o, HT_OPT_MODEL) != HT_FROM_CLI && ht_opts_n_args(c->o) > 0;
+    const char *first = ht_opts_arg(c->o, 0);
+    if (ht_opts_cmd(c->o) != HT_CMD_QUALIFY || ht_opt_given(c->o, HT_OPT_CANARY)) return 0;
+    return !ht_opt_on(c->o, HT_OPT_REFERENCE) || (first && strcmp(first, "scheduler") == 0);
+}
+
+/* Words that may follow the model: these two commands read a text. */
+static size_t words_after(const cli__ctx *c)
+{
+    return ht_opts_cmd(c->o) == HT_CMD_PPL || ht_opts_cmd(c->o) == HT_CMD_KV_PROBE;
+}
+
+int cli__file_word(const cli__ctx *c, const char **file, ht_err *e)
+{
+    const bool model = ht_opt_source(c->o, HT_OPT_MODEL) != HT_FROM_CLI && ht_opts_n_args(c->o) > 0;
+    const char *f = ht_opt_str(c->o, HT_OPT_FILE), *word = ht_opts_arg(c->o, model);
+    if (f && word)
+        return HT_FAIL(e, HT_EARG, "two texts: '%s' as a word and '%s' with -f; give one", word, f);
+    *file = f ? f : word;
+    return 0;
 }
 
 int cli__model(cli__ctx *c, bool may_default, ht_err *e)
 {
-    const char *word = ht_opts_arg(c->o, 0), *opt = ht_opt_str(c->o, HT_OPT_MODEL);
-    if (ht_opt_source(c->o, HT_OPT_MODEL) == HT_FROM_CLI) {
-        if (word && ht_opts_cmd(c->o) != HT_CMD_PPL)
-            return HT_FAIL(e, HT_EARG, "two models: '%s' as a word and '%s' with -m; give one",
-                           word, opt);
-    } else if (word) {
-        opt =
-            word; /* the command line wins over HETERO_MODEL                                      */
-    }
+    const size_t at = model_word(c), n_args = ht_opts_n_args(c->o);
+    const bool typed = ht_opt_source(c->o, HT_OPT_MODEL) == HT_FROM_CLI;
+    const size_t most = at + !typed + words_after(c);
+    const char *word = typed ? NULL : ht_opts_arg(c->o, at);
+    const char *opt = ht_opt_str(c->o, HT_OPT_MODEL);
+    if (n_args > most && typed)
+        return HT_FAIL(e, HT_EARG, "two models: '%s' as a word and '%s' with -m; give one",
+                       ht_opts_arg(c->o, at), opt);
+    if (n_args > most)
+        return HT_FAIL(e, HT_EARG, "'%s' is one word too many; see 'hetero %s --help'",
+                       ht_opts_arg(c->o, most), c->cmd);
+    if (word) opt = word; /* the command line wins over HETERO_MODEL */
     if (opt) {
         size_t n = strlen(opt);
         if (n >= sizeof c->model)

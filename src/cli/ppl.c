@@ -25,12 +25,6 @@ typedef struct {
     uint64_t n_scored;
 } work;
 
-static const char *text_file(cli__ctx *c)
-{
-    const char *f = ht_opt_str(c->o, HT_OPT_FILE);
-    return f ? f : ht_opts_arg(c->o, cli__first_word(c));
-}
-
 /* -log softmax(logits)[target], with the sum in double around the largest logit. */
 static double nll(const float *logits, uint32_t n, int32_t target)
 {
@@ -67,8 +61,9 @@ static int learn_bos(work *w, ht_err *e)
 
 static int read_text(work *w, ht_err *e)
 {
-    const char *file = text_file(w->c);
+    const char *file;
     size_t n;
+    HT_TRY(cli__file_word(w->c, &file, e));
     HT_TRY(cli__read_file(file, CLI_TEXT_MAX, &w->text, &n, e));
     HT_TRY(learn_bos(w, e));
     HT_TRY(
@@ -167,7 +162,9 @@ static int out_result(work *w, ht_err *e)
 static int run(work *w, ht_err *e)
 {
     cli__ctx *c = w->c;
-    if (!text_file(c))
+    const char *file;
+    HT_TRY(cli__file_word(c, &file, e));
+    if (!file)
         return HT_FAIL(e, HT_EARG, "no text: usage: hetero ppl MODEL FILE (or -m MODEL -f FILE)");
     HT_TRY(cli__model(c, false, e));
     w->ctx = ht_opt_given(c->o, HT_OPT_CTX) ? (uint32_t)ht_opt_int(c->o, HT_OPT_CTX) : CTX_DEFAULT;

@@ -476,7 +476,7 @@ static int run(work *w, int *status, ht_err *e)
                                         HT_OPT_ISA,           HT_OPT_THREADS,
                                         HT_OPT_UBATCH};
     cli__ctx *c = w->c;
-    const char *model = ht_opts_arg(c->o, 1), *corpus = ht_opt_str(c->o, HT_OPT_FILE);
+    const char *corpus = ht_opt_str(c->o, HT_OPT_FILE);
     ht_engine_params unused = {0}; /* what the candidate changes is checked before a model loads */
     w->spec = ht_opt_str(c->o, HT_OPT_CANDIDATE);
     if (!ht_opts_arg(c->o, 0) || !w->spec)
@@ -494,14 +494,13 @@ static int run(work *w, int *status, ht_err *e)
     }
     if (strncmp(w->spec, "model=", 6) == 0 || strstr(w->spec, ",model="))
         return HT_FAIL(e, HT_EARG, "a route does not change the model: see 'hetero quality'");
-    if (model && (strchr(model, ',') || strlen(model) >= sizeof c->model))
-        return HT_FAIL(e, HT_EARG, "%.80s: a path without a comma is needed here", model);
     HT_TRY(read_buckets(w, e));
     HT_TRY(cli__arm(w->arena, w->spec, &unused, e));
     if (corpus && strcmp(corpus, "-") != 0 && access(corpus, R_OK) != 0)
         return HT_FAIL(e, HT_EIO, "-f %s: %s", corpus, strerror(errno));
-    if (model) memcpy(c->model, model, strlen(model) + 1);
-    else HT_TRY(cli__model(c, true, e));
+    HT_TRY(cli__model(c, true, e));
+    if (strchr(c->model, ','))
+        return HT_FAIL(e, HT_EARG, "%.80s: a path without a comma is needed here", c->model);
     HT_TRY(cli__policy(c, w->arena, &w->policy, &w->policy_text, &w->n_policy, e));
     HT_TRY(ht_bench_pairs_check(&w->policy, pairs_of(w), w->policy.null_pairs, e));
     cli__watch(NULL);

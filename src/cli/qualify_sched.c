@@ -567,7 +567,7 @@ static int run_all(work *w, ht_err *e)
 static int read_options(work *w, ht_err *e)
 {
     const ht_opts *o = w->c->o;
-    const char *trace = ht_opt_str(o, HT_OPT_TRACE), *model = ht_opts_arg(o, 1);
+    const char *trace = ht_opt_str(o, HT_OPT_TRACE);
     const int64_t tpot = ht_opt_int(o, HT_OPT_TPOT), seed = ht_opt_int(o, HT_OPT_SEED);
     const int64_t pairs = ht_opt_int(o, HT_OPT_PAIRS);
     w->requests = ht_opt_given(o, HT_OPT_REQUESTS) ? (uint32_t)ht_opt_int(o, HT_OPT_REQUESTS)
@@ -581,9 +581,7 @@ static int read_options(work *w, ht_err *e)
     if (w->requests < HT_SCHED_MIN_REQUESTS || w->reps > HT_SCHED_REPS)
         return HT_FAIL(e, HT_EARG, "need --requests of at least %d and --pairs of at most %d",
                        (int)HT_SCHED_MIN_REQUESTS, (int)HT_SCHED_REPS);
-    if (!model) HT_TRY(cli__model(w->c, true, e));
-    else if (strlen(model) < sizeof w->c->model) memcpy(w->c->model, model, strlen(model) + 1);
-    else return HT_FAIL(e, HT_EARG, "%.80s...: the path is too long", model);
+    HT_TRY(cli__model(w->c, true, e));
     HT_TRY(cli__policy(w->c, w->arena, &w->policy, &w->policy_text, &w->n_policy, e));
     /* A fixture may call anything "not worse": it promotes nothing outside of tests. */
     w->delta_ppm = w->policy.fixture ? HT_PPM : HT_SCHED_DELTA;

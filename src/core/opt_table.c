@@ -694,7 +694,7 @@ const ht_cmd_def ht_cmd_table[HT_CMDS] = {
         "refuse such types unless --kv-force is given.",
         EXAMPLES("hetero kv-probe model.gguf text.txt",
                  "hetero kv-probe model.gguf text.txt -ctk q8_0r -ctv q8_0r --save"),
-        1, 2},
+        0, 2},
     [HT_CMD_VERSION] = {"version", "", "version and commit; with --json also "
         "the engines of this build", NULL,
         EXAMPLES("hetero version --json"), 0, 0},

@@ -69,6 +69,32 @@ def settings():
     check(r.returncode == 0 and 'act q8 changes nothing here' in err(r), 'the same of bench', err(r))
 
 
+def words():
+    """Which word is the model depends on the command: of qualify it is the second one, and after it ppl and kv-probe
+    have a text. A model from -m, HETERO_MODEL or the default leaves the other words what they are."""
+    with tmp() as t:
+        none, text, trace = (os.path.join(t, n) for n in ('none.gguf', 'text', 'trace'))
+        open(text, 'w').write('Once upon a time')
+        open(trace, 'w').write(''.join('{"atNs":%d,"maxNew":4,"nPrompt":8}\n' % (i * 10**9) for i in range(24)))
+        q, sched = ('qualify', 'p32'), ('qualify', 'scheduler', '--tpot-ms', '50', '--trace', trace)
+        act, env = ('--candidate', 'isa=generic'), {'HETERO_MODEL': none, 'XDG_STATE_HOME': t}
+        for args in (q + act, sched, ('ppl', none, text), ('ppl', '-f', text), ('kv-probe', none), ('kv-probe', none, text),
+                     ('bench', '--inject', '16')):
+            fails(3, 'none.gguf', *args, env=env)
+        for args in (q + act, sched, ('ppl', text), ('ppl', '-f', text), ('kv-probe', text), ('kv-probe',),
+                     ('bench', '--inject', '16')):
+            fails(3, 'none.gguf', *args, '-m', none, env={'XDG_STATE_HOME': t})
+        for args in (q + (TALE,) + act, ('qualify', 'scheduler', TALE), ('qualify', '--reference', TALE), ('run', TALE),
+                     ('qualify', '--canary', t, TALE), ('ppl', TALE, text), ('kv-probe', TALE, text)):
+            fails(2, 'two models', *args, '-m', TALE, *(sched[2:] if 'scheduler' in args else ()))
+        fails(2, 'give -c 2064', 'qualify', 'c2048', *act, '-c', '100', env={'XDG_STATE_HOME': t})
+        fails(2, 'one word too many', 'qualify', '--reference', 'p32', TALE)
+        for c in ('ppl', 'kv-probe'):
+            fails(2, 'two texts', c, TALE, text, '-f', text)
+            fails(2, 'fewer than one chunk' if c == 'ppl' else 'tokens', c, TALE, text)
+        fails(2, 'no model', 'kv-probe')
+
+
 def nothing_is_made_before_a_check():
     """hetero qualify checks what it was asked before it makes a key or looks for the model."""
     with tmp() as t:
@@ -161,6 +187,6 @@ def output():
         check(r.returncode != 0 and 'standard output' in err(r), 'a full disk is noticed', err(r))
 
 
-for part in (usage, settings, nothing_is_made_before_a_check, files, as_json, purity, nothing_is_clamped_silently, output):
+for part in (usage, settings, words, nothing_is_made_before_a_check, files, as_json, purity, nothing_is_clamped_silently, output):
     part()
 end()
