@@ -10,22 +10,35 @@ static const struct {
     const char *key;
     size_t at;
     bool number;
+    const char *shown[2]; /* members of ht_engine_info() that it decides; none: it always counts */
 } setting[] = {
-    {"act", offsetof(ht_engine_params, act), false},
-    {"cover", offsetof(ht_engine_params, cover), false},
-    {"ctk", offsetof(ht_engine_params, ctk), false},
-    {"ctv", offsetof(ht_engine_params, ctv), false},
-    {"cuda", offsetof(ht_engine_params, cuda), false},
-    {"decode-engine", offsetof(ht_engine_params, decode_engine), false},
-    {"decode-rep", offsetof(ht_engine_params, decode_rep), false},
-    {"graph", offsetof(ht_engine_params, graph), false},
-    {"isa", offsetof(ht_engine_params, isa), false},
-    {"model", offsetof(ht_engine_params, model), false},
-    {"prefill-engine", offsetof(ht_engine_params, prefill_engine), false},
-    {"prefill-rep", offsetof(ht_engine_params, prefill_rep), false},
-    {"store", offsetof(ht_engine_params, store), false},
-    {"threads", offsetof(ht_engine_params, threads), true},
-    {"ubatch", offsetof(ht_engine_params, ubatch), true},
+    {"act", offsetof(ht_engine_params, act), false, {"act"}},
+    {"cover", offsetof(ht_engine_params, cover), false, {NULL}},
+    {"ctk", offsetof(ht_engine_params, ctk), false, {"kv.k"}},
+    {"ctv", offsetof(ht_engine_params, ctv), false, {"kv.v"}},
+    {"cuda", offsetof(ht_engine_params, cuda), false, {NULL}},
+    {"decode-engine", offsetof(ht_engine_params, decode_engine), false, {"engines.decode.engine"}},
+    {"decode-rep",
+     offsetof(ht_engine_params, decode_rep),
+     false,
+     {"engines.decode.representation"}},
+    {"graph", offsetof(ht_engine_params, graph), false, {NULL}},
+    {"isa",
+     offsetof(ht_engine_params, isa),
+     false,
+     {"engines.prefill.device.isa", "engines.decode.device.isa"}},
+    {"model", offsetof(ht_engine_params, model), false, {NULL}},
+    {"prefill-engine",
+     offsetof(ht_engine_params, prefill_engine),
+     false,
+     {"engines.prefill.engine"}},
+    {"prefill-rep",
+     offsetof(ht_engine_params, prefill_rep),
+     false,
+     {"engines.prefill.representation"}},
+    {"store", offsetof(ht_engine_params, store), false, {NULL}},
+    {"threads", offsetof(ht_engine_params, threads), true, {"threads"}},
+    {"ubatch", offsetof(ht_engine_params, ubatch), true, {"ubatch"}},
 };
 
 static char *list(ht_arena *a, const char *had, const char *more)
@@ -94,4 +107,46 @@ int cli__arm(ht_arena *a, const char *spec, ht_engine_params *p, ht_err *e)
         at += n + (at[n] == ',');
     }
     return 0;
+}
+
+/* Whether the member is the same of both: a text or a number. */
+static bool same(const ht_json *x, const ht_json *y, const char *path)
+{
+    const char *a = cli__str(x, path, NULL), *b = cli__str(y, path, NULL);
+    if (a || b) return a && b && strcmp(a, b) == 0;
+    return cli__num(x, path, -1) == cli__num(y, path, -1);
+}
+
+/* Whether the item KEY=VALUE makes a difference between the two engines. */
+static bool counts(const char *item, size_t n, const ht_json *ref, const ht_json *cand)
+{
+    const size_t key = strcspn(item, "=");
+    if (n == 11 && !strncmp(item, "cover=fused", n)) return false;
+    if (key == 6 && !strncmp(item, "engine", 6))
+        return !same(ref, cand, "engines.prefill.engine") ||
+               !same(ref, cand, "engines.decode.engine");
+    for (size_t i = 0; i < sizeof setting / sizeof *setting; i++) {
+        const char *const *path = setting[i].shown;
+        if (strlen(setting[i].key) != key || strncmp(setting[i].key, item, key) != 0) continue;
+        return !path[0] || !same(ref, cand, path[0]) || (path[1] && !same(ref, cand, path[1]));
+    }
+    return true;
+}
+
+int cli__arm_differs(const char *spec, const char *model, const ht_json *ref, const ht_json *cand,
+                     ht_err *e)
+{
+    bool any = false;
+    if (cli__act_idle(cand)) return HT_FAIL(e, HT_EARG, "--candidate: " CLI_ACT_IDLE, model);
+    for (const char *at = spec; *at;) {
+        const size_t n = strcspn(at, ",");
+        any = any || counts(at, n, ref, cand);
+        at += n + (at[n] == ',');
+    }
+    if (any) return 0;
+    return HT_FAIL(e, HT_EARG,
+                   "--candidate %.200s: the reference is the same here, so there is nothing to "
+                   "measure; name a setting that differs ('hetero run --print-config json' shows "
+                   "those in force)",
+                   spec);
 }

@@ -25,6 +25,7 @@ typedef struct {
     ht_gpus gpus;
     ht_json *machine, *guards;
     ht_key *key;
+    const char *dir;    /* of -o */
     const char *arm[2]; /* reference, the bundle's                                   */
     const ht_cell *cell[CELLS_MAX];
     size_t n_cells;
@@ -224,8 +225,7 @@ static int report(work *w, const char *path, uint8_t result, const ht_buf *paylo
 
 static int put_paper(work *w, int *status, ht_err *e)
 {
-    const char *dir =
-        ht_opt_str(w->c->o, HT_OPT_OUT) ? ht_opt_str(w->c->o, HT_OPT_OUT) : "evidence";
+    const char *dir = w->dir;
     const ht_canary canary = {.machine = w->machine,
                               .guards = w->guards,
                               .cell = w->got,
@@ -258,6 +258,7 @@ static int put_paper(work *w, int *status, ht_err *e)
 static int run(work *w, int *status, ht_err *e)
 {
     HT_TRY(cli__model(w->c, true, e));
+    HT_TRY(cli__out_dir(w->c, "evidence", &w->dir, e));
     HT_TRY(cli__store_open(w->c, w->arena, &w->store, e));
     HT_TRY(ht_bundle_verify(w->arena, ht_opt_str(w->c->o, HT_OPT_CANARY), &w->store.trust,
                             w->store.now_unix, &w->v, e));

@@ -97,6 +97,11 @@ void cli__engine_params(cli__ctx *, uint32_t ctx_default, ht_engine_params *);
 uint32_t cli__ctx_for(const cli__ctx *, uint32_t ctx, uint32_t n_prompt);
 /* Model and engine; says what was loaded. */
 HT_MUST_USE int cli__engine_open(cli__ctx *, uint32_t ctx_default, ht_engine **, ht_err *);
+/* Whether act q8 has nothing to round: by ht_engine_info(). What to say then; one %s, the model. */
+bool cli__act_idle(const ht_json *info);
+#define CLI_ACT_IDLE                                                                               \
+    "act q8 changes nothing here: it rounds what is multiplied with quantised weights, and this "  \
+    "file has none; make a pack that has: hetero pack %s -o FILE --precision q8"
 /* --print-config: what is in force, on standard output. s NULL: no sampling in this command. */
 HT_MUST_USE int cli__print_config(cli__ctx *, const ht_engine *, const ht_sampling *s, ht_err *);
 /* The text of -p or -f into memory from ht_mem_alloc; *text NULL when neither is given. */

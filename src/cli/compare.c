@@ -401,10 +401,10 @@ static int read_options(cli__cmp *w, ht_err *e)
 
 static int run(cli__cmp *w, ht_err *e)
 {
-    const char *parent = ht_opt_str(w->c->o, HT_OPT_OUT);
+    const char *parent;
     char final[CLI_PATH + HT_SHA256_HEX], id[HT_SHA256_HEX];
-    if (!parent) parent = "evidence";
     HT_TRY(read_options(w, e));
+    HT_TRY(cli__out_dir(w->c, "evidence", &parent, e));
     HT_TRY(cli__model(w->c, true, e));
     HT_TRY(open_server(w, e));
     cli__watch(NULL);

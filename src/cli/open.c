@@ -268,6 +268,13 @@ uint32_t cli__ctx_for(const cli__ctx *c, uint32_t ctx, uint32_t n_prompt)
     return PADDED * n_prompt;
 }
 
+bool cli__act_idle(const ht_json *info)
+{
+    const ht_json *reps = ht_json_path(info, "model.representations");
+    return !strcmp(cli__str(info, "act", ""), "q8") && (!reps || reps->n < 2) &&
+           cli__num(info, "model.quantised", 0) == 0;
+}
+
 /* What was opened, and what is unusual about it. Facts come from the library's own description. */
 static int say_opened(cli__ctx *c, const ht_engine *engine, ht_err *e)
 {
@@ -288,14 +295,7 @@ static int say_opened(cli__ctx *c, const ht_engine *engine, ht_err *e)
                      "warning: -c %u is more than the %.0f positions the model was trained "
                      "for; text past them may be poor",
                      ht_engine_ctx(engine), trained);
-        const ht_json *reps = ht_json_path(info, "model.representations");
-        if (!strcmp(cli__str(info, "act", ""), "q8") && (!reps || reps->n < 2) &&
-            cli__num(info, "model.quantised", 0) == 0)
-            cli__say(c, CLI_WARN,
-                     "warning: act q8 changes nothing here: it rounds what is multiplied with "
-                     "quantised weights, and this file has none; make a pack that has: hetero pack "
-                     "%s -o FILE --precision q8",
-                     c->model);
+        if (cli__act_idle(info)) cli__say(c, CLI_WARN, "warning: " CLI_ACT_IDLE, c->model);
         if (cli__str(info, "handOff.notPinned", NULL))
             cli__say(c, CLI_WARN,
                      "warning: pages travel from %s to %s through memory that is not locked, which "

@@ -45,6 +45,7 @@ typedef struct {
     cli__side side[HT_PHASES]; /* of the candidate */
     const char *both;          /* their backends: "graph>cpu", or the one that both run on */
     uint32_t ctx;
+    const char *parent; /* folder of -o */
 } work;
 
 /* ---- what differs ---- */
@@ -338,9 +339,36 @@ static int run_edges(work *w, ht_bundle_file *file, size_t *n, ht_err *e)
     return file[(*n)++].data ? 0 : HT_FAIL(e, HT_ENOMEM, "qualify: out of memory");
 }
 
+/* What an engine says of itself, parsed. */
+static int info_of(work *w, const ht_engine *engine, ht_json **info, ht_err *e)
+{
+    char *json = NULL;
+    HT_TRY(ht_engine_info(engine, &json, e));
+    int rc = ht_json_parse(w->arena, json, strlen(json), 0, "engine description", info, e);
+    ht_free(json);
+    return rc;
+}
+
+/* A cell of which both sides are the same would be sealed for nothing. */
+static int check_differs(work *w, ht_err *e)
+{
+    char cand[HT_SHA256_HEX], ref[HT_SHA256_HEX];
+    for (const ht_cell *x = w->cell; x < w->cell + w->n_cells; x++) {
+        HT_TRY(ht_scope_sha256(&x->scope, cand, e));
+        HT_TRY(ht_scope_sha256(&x->ref, ref, e));
+        if (strcmp(cand, ref) == 0)
+            return HT_FAIL(e, HT_EARG,
+                           "bucket %s: --candidate %.200s changes nothing in its phase (%s), which "
+                           "runs as the reference does; leave the bucket out",
+                           x->id, w->spec, ht_phase_name(x->scope.phase));
+    }
+    return 0;
+}
+
 static int open_arms(work *w, ht_err *e)
 {
     ht_engine_params p;
+    ht_json *info[2];
     const ht_json *ref, *cand;
     HT_TRY(cli__engine_open(w->c, 0, &w->ref, e));
     w->ctx = ht_engine_ctx(w->ref);
@@ -355,6 +383,9 @@ static int open_arms(work *w, ht_err *e)
             return HT_FAIL(e, HT_EARG, "bucket %s needs a context of %u, there is %u; give -c %u",
                            w->cell[i].id, w->cell[i].scope.max_tokens + 16, w->ctx,
                            w->cell[i].scope.max_tokens + 16);
+    HT_TRY(info_of(w, w->ref, &info[0], e));
+    HT_TRY(info_of(w, w->cand, &info[1], e));
+    HT_TRY(cli__arm_differs(w->spec, w->c->model, info[0], info[1], e));
     HT_TRY(probe(w, w->ref, &ref, e));
     HT_TRY(probe(w, w->cand, &cand, e));
     HT_TRY(cli__subject_make(w->arena, w->ref, &w->subject, e));
@@ -362,7 +393,7 @@ static int open_arms(work *w, ht_err *e)
     HT_TRY(cli__machine_read(w->c, w->arena, &w->gpus, &w->machine, e));
     HT_TRY(name_sides(w, cand, e));
     fill_cells(w, ref, cand);
-    return 0;
+    return check_differs(w, e);
 }
 
 /* A route that lets a user wait longer for a cancel than it says is not nominated: the hand-off has
@@ -370,11 +401,7 @@ static int open_arms(work *w, ht_err *e)
 static int check_cancel(work *w, ht_err *e)
 {
     ht_json *info = NULL;
-    char *json = NULL;
-    HT_TRY(ht_engine_info(w->cand, &json, e));
-    int rc = ht_json_parse(w->arena, json, strlen(json), 0, "engine description", &info, e);
-    ht_free(json);
-    HT_TRY(rc);
+    HT_TRY(info_of(w, w->cand, &info, e));
     const ht_json *list = ht_json_path(info, "wholePrompt.buckets");
     const double most = cli__num(info, "wholePrompt.cancelMaxMs", 0);
     for (size_t i = 0; list && i < list->n; i++) {
@@ -399,7 +426,6 @@ static uint32_t pairs_of(const work *w)
 static int experiment(work *w, int *status, ht_err *e)
 {
     const ht_opts *o = w->c->o;
-    const char *parent = ht_opt_str(o, HT_OPT_OUT) ? ht_opt_str(o, HT_OPT_OUT) : "evidence";
     char dir[CLI_PATH], final[CLI_PATH + HT_SHA256_HEX], id[HT_SHA256_HEX];
     ht_bundle_file file[CLI_SUBJECT_FILES + 4];
     int64_t seed = ht_opt_int(o, HT_OPT_SEED);
@@ -409,7 +435,7 @@ static int experiment(work *w, int *status, ht_err *e)
     HT_TRY(run_quality(w, file, &n, e));
     HT_TRY(run_edges(w, file, &n, e));
     HT_TRY(check_cancel(w, e));
-    HT_TRY(cli__run_dir(parent, dir, e));
+    HT_TRY(cli__run_dir(w->parent, dir, e));
     ht_cpu_threads_get(&threads);
     const ht_bench_plan plan = {.cell = w->cell,
                                 .n_cells = w->n_cells,
@@ -445,7 +471,7 @@ static int experiment(work *w, int *status, ht_err *e)
     HT_TRY(ht_bench_run(&plan, &ops, dir, e));
     cli__progress_end(w->c);
     HT_TRY(ht_bundle_seal(dir, w->key, id, e));
-    snprintf(final, sizeof final, "%s/%s", parent, id);
+    snprintf(final, sizeof final, "%s/%s", w->parent, id);
     if (rename(dir, final) != 0) return HT_FAIL(e, HT_EIO, "%s: %s", final, strerror(errno));
     return cli__out_verdict(w->c, w->arena, final, "verdict.json", status, e);
 }
@@ -494,6 +520,10 @@ static int run(work *w, int *status, ht_err *e)
     }
     if (strncmp(w->spec, "model=", 6) == 0 || strstr(w->spec, ",model="))
         return HT_FAIL(e, HT_EARG, "a route does not change the model: see 'hetero quality'");
+    if (strncmp(w->spec, "store=", 6) == 0 || strstr(w->spec, ",store="))
+        return HT_FAIL(e, HT_EARG,
+                       "--candidate store=: routes are what this makes, none are taken while it "
+                       "measures; leave it out ('hetero compare' takes a store's)");
     HT_TRY(read_buckets(w, e));
     HT_TRY(cli__arm(w->arena, w->spec, &unused, e));
     if (corpus && strcmp(corpus, "-") != 0 && access(corpus, R_OK) != 0)
@@ -502,6 +532,7 @@ static int run(work *w, int *status, ht_err *e)
     if (strchr(c->model, ','))
         return HT_FAIL(e, HT_EARG, "%.80s: a path without a comma is needed here", c->model);
     HT_TRY(cli__policy(c, w->arena, &w->policy, &w->policy_text, &w->n_policy, e));
+    HT_TRY(cli__out_dir(c, "evidence", &w->parent, e));
     HT_TRY(ht_bench_pairs_check(&w->policy, pairs_of(w), w->policy.null_pairs, e));
     cli__watch(NULL);
     HT_TRY(open_selection(w, e));

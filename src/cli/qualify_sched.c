@@ -632,11 +632,11 @@ static int open_subject(work *w, ht_err *e)
 
 static int experiment(work *w, int *status, ht_err *e)
 {
-    const char *parent = ht_opt_str(w->c->o, HT_OPT_OUT);
+    const char *parent;
     char final[CLI_PATH + HT_SHA256_HEX], id[HT_SHA256_HEX], sha[HT_SHA256_HEX];
     ht_buf b;
-    if (!parent) parent = "evidence";
     HT_TRY(read_options(w, e));
+    HT_TRY(cli__out_dir(w->c, "evidence", &parent, e));
     cli__watch(NULL);
     HT_TRY(open_subject(w, e));
     HT_TRY(cli__bench_key(w->c, &w->key, e));

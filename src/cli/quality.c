@@ -1,6 +1,7 @@
 /* quality.c - hetero quality: is a candidate (other arithmetic, cache types, engine, instruction
  * set, threads, or another file) as good as the reference on the user's model? Judged by the
  * policy's quality gate; speed is not looked at. Exit status 6 when the gate fails. */
+#include "cli/subject.h"
 #include "cli/suite.h"
 #include "core/map.h"
 #include <errno.h>
@@ -51,7 +52,7 @@ typedef struct {
     ht_engine *ref, *cand;
     ht_quality q;
     ht_policy policy;
-    const char *spec;
+    const char *spec, *dir; /* dir: of -o, or NULL */
 } work;
 
 static int put_file(const char *dir, const char *name, const void *data, size_t n, ht_err *e)
@@ -72,7 +73,7 @@ static int put_file(const char *dir, const char *name, const void *data, size_t 
 static int write_files(work *w, ht_err *e)
 {
     static const char *const name[3] = {"prompts.jsonl", "ref.jsonl", "cand.jsonl"};
-    const char *dir = ht_opt_str(w->c->o, HT_OPT_OUT);
+    const char *dir = w->dir;
     if (!dir) return 0;
     if (mkdir(dir, 0777) != 0 && errno != EEXIST)
         return HT_FAIL(e, HT_EIO, "%s: %s", dir, strerror(errno));
@@ -117,6 +118,7 @@ static int run(work *w, int *status, ht_err *e)
     if (!w->spec)
         return HT_FAIL(e, HT_EARG, "no candidate: say in what it differs, e.g. --candidate act=q8");
     HT_TRY(cli__model(c, true, e));
+    if (ht_opt_given(c->o, HT_OPT_OUT)) HT_TRY(cli__out_dir(c, NULL, &w->dir, e));
     HT_TRY(cli__engine_open(c, 0, &w->ref, e));
     cli__engine_params(c, 0, &p);
     HT_TRY(cli__arm(w->arena, w->spec, &p, e));

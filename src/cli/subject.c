@@ -193,6 +193,30 @@ int cli__machine_read(cli__ctx *c, ht_arena *a, const ht_gpus *gpus, cli__machin
     return ht_machine_instance(&here, secret, m->instance, e);
 }
 
+int cli__out_dir(const cli__ctx *c, const char *def, const char **dir, ht_err *e)
+{
+    char above[CLI_PATH];
+    struct stat st;
+    *dir = ht_opt_str(c->o, HT_OPT_OUT) ? ht_opt_str(c->o, HT_OPT_OUT) : def;
+    if (stat(*dir, &st) == 0) {
+        if (!S_ISDIR(st.st_mode))
+            return HT_FAIL(e, HT_EARG,
+                           "-o %s is no folder; name one, or a name that is free: it is made",
+                           *dir);
+        if (access(*dir, W_OK | X_OK) == 0) return 0;
+        return HT_FAIL(e, HT_EARG, "-o %s: %s; name a folder to write in", *dir, strerror(errno));
+    }
+    if (errno != ENOENT || snprintf(above, sizeof above, "%s", *dir) >= CLI_PATH)
+        return HT_FAIL(e, HT_EARG, "-o %.200s: %s; name a folder", *dir, strerror(errno));
+    size_t n = strlen(above);
+    while (n > 1 && above[n - 1] == '/') above[--n] = 0;
+    char *slash = strrchr(above, '/');
+    if (slash) slash[slash == above] = 0;
+    if (access(slash ? above : ".", W_OK | X_OK) == 0) return 0;
+    return HT_FAIL(e, HT_EARG, "-o %s: the folder above it: %s; make it first", *dir,
+                   strerror(errno));
+}
+
 int cli__run_dir(const char *parent, char dir[CLI_PATH], ht_err *e)
 {
     if (mkdir(parent, 0777) != 0 && errno != EEXIST)

@@ -26,6 +26,9 @@ HT_MUST_USE int cli__machine_read(cli__ctx *, ht_arena *, const ht_gpus *, cli__
 HT_MUST_USE int cli__state_path(const char *name, char out[CLI_PATH], ht_err *);
 /* The key of --key, or bench.pem of the state, which is made when it is not there. */
 HT_MUST_USE int cli__bench_key(cli__ctx *, ht_key **, ht_err *);
+/* The folder of -o, or `def`, before anything is made: HT_EARG when it is no folder, or when none
+ * can be made or written there. */
+HT_MUST_USE int cli__out_dir(const cli__ctx *, const char *def, const char **dir, ht_err *);
 /* The name of a new folder below parent (made) for a run that has no id yet. */
 HT_MUST_USE int cli__run_dir(const char *parent, char dir[CLI_PATH], ht_err *);
 /* DIR/NAME of a bundle that was just sealed, parsed; lives in the arena. */

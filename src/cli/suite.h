@@ -19,4 +19,8 @@ HT_MUST_USE int cli__policy(cli__ctx *, ht_arena *, ht_policy *, const char **te
                             ht_err *);
 /* Engine parameters of an arm: *p as the usual options give it, changed by "KEY=VALUE,...". */
 HT_MUST_USE int cli__arm(ht_arena *, const char *spec, ht_engine_params *p, ht_err *);
+/* HT_EARG when nothing of the spec makes a difference: by what ht_engine_info() says of the
+ * reference and of the candidate that was opened with it. */
+HT_MUST_USE int cli__arm_differs(const char *spec, const char *model, const ht_json *ref,
+                                 const ht_json *cand, ht_err *);
 #endif

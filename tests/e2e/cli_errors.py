@@ -5,7 +5,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib'))
-from e2e import TALE, check, end, err, run, tmp
+from e2e import TALE, check, doc, end, err, run, tmp
 
 COMMANDS = ('run', 'chat', 'pack', 'inspect', 'tokenize', 'template', 'explain', 'bench', 'ppl', 'logits', 'doctor',
             'qualify', 'quality', 'compare', 'bench-slot', 'version', 'help')
@@ -114,7 +114,26 @@ def nothing_is_made_before_a_check():
         fails(3, 'none.gguf', 'qualify', 'p32', os.path.join(t, 'none.gguf'), '--candidate', 'act=q8', env=env)
         fails(2, 'act is given twice', 'compare', TALE, '--server', 'http://127.0.0.1:1',
               '--candidate', 'act=q8,act=f32', env=env)
-        check(os.listdir(t) == [], 'nothing was made', os.listdir(t))
+        file, free = os.path.join(t, 'file'), os.path.join(t, 'none', 'ev')
+        open(file, 'w').close()
+        corpus = ('-f', file)
+        for out, text in ((file, 'file is no folder; name one'), (free, 'the folder above it: No such file')):
+            fails(2, text, *q, '--candidate', 'isa=generic', '-o', out, env=env)
+            fails(2, text, 'quality', TALE, '--candidate', 'isa=generic', *corpus, '-o', out, env=env)
+            fails(2, text, 'compare', TALE, '--server', 'http://127.0.0.1:1', '-o', out, env=env)
+            fails(2, text, 'qualify', '--canary', t, TALE, '-o', out, env=env)
+        # What is measured must differ from the reference.
+        has = doc('run', TALE, '-p', 'x', '--print-config', 'json')['engine']
+        isa, threads = has['engines']['decode']['device']['isa'], has['threads']
+        for spec in ('act=f32', 'engine=cpu', 'ctk=f16,ctv=f16', 'isa=' + isa, 'threads=%d' % threads, 'cover=fused',
+                     'ubatch=%d' % has['ubatch'], 'decode-rep=f16,prefill-rep=f16', 'isa=%s,threads=%d' % (isa, threads)):
+            fails(2, '--candidate %s: the reference is the same here' % spec, *q, '--candidate', spec, env=env)
+        for spec, text in (('act=q8', 'act q8 changes nothing here'), ('act=q8,isa=generic', 'act q8 changes nothing here'),
+                           ('store=' + t, 'routes are what this makes'), ('cuda=level=1', 'no phase runs on engine cuda'),
+                           ('decode-engine=ref', 'bucket p32: --candidate decode-engine=ref changes nothing')):
+            fails(2, text, *q, '--candidate', spec, env=env)
+        check(sorted(os.listdir(t)) in (['file'], ['file', 'hetero']) and
+              not os.path.exists(os.path.join(t, 'hetero', 'bench.pem')), 'nothing was made', os.listdir(t))
 
 
 def files():
