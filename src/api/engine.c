@@ -103,6 +103,20 @@ static bool is_cuda(const char *engine)
     return engine && !strcmp(engine, "cuda");
 }
 
+/* What is of the whole engine stands behind it in the options of a device. */
+static int check_host_keys(const char *text, ht_err *err)
+{
+    static const char *const key[] = {"threads", "isa"};
+    for (const char *p = text; *p; p += strcspn(p, ","), p += *p == ',')
+        for (size_t i = 0; i < sizeof key / sizeof *key; i++)
+            if (!strncmp(p, key[i], strlen(key[i])) && p[strlen(key[i])] == '=')
+                return HT_FAIL(err, HT_EARG,
+                               "cuda setting %.*s: it is of the processor, and none of the card's; "
+                               "use --%s",
+                               (int)(strcspn(p, ",") < 60 ? strcspn(p, ",") : 60), p, key[i]);
+    return 0;
+}
+
 /* Settings that no engine reads would let somebody believe in a group that there is not. */
 static int read_cuda(ht_engine *e, const ht_engine_params *p, ht_err *err)
 {
@@ -116,6 +130,7 @@ static int read_cuda(ht_engine *e, const ht_engine_params *p, ht_err *err)
             "--cuda %.60s has no effect here: no phase runs on engine cuda; add --engine "
             "cuda, or leave it out",
             text);
+    HT_TRY(check_host_keys(text, err));
     (void)snprintf(e->cuda, sizeof e->cuda, "%s", text);
     return 0;
 }

@@ -21,6 +21,7 @@ struct api__whole {
     char opts[1200];
     char device[48];
     char calibrate[1024]; /* text that ranges of activations are measured on; "": none */
+    bool given;           /* settings, whichever, by the caller */
     bool strict, cold, approximate;
     bool lane;       /* taken by routes only, not named by the user */
     uint8_t act;     /* enum ht_act */
@@ -171,6 +172,7 @@ int api__whole_read(ht_engine *e, const char *settings, ht_err *err)
     w->e = e;
     w->act = HT_ACT_F32;
     w->cancel = CANCEL_MS;
+    w->given = settings && *settings;
     return read_settings(w, settings ? settings : "", err);
 }
 
@@ -277,20 +279,16 @@ static int pick(ht_engine *e, uint32_t ctx, ht_err *err)
                    (unsigned long long)(w->budget >> 20));
 }
 
-/* Settings that decide numbers, where no engine reads them, would let somebody believe in numbers
- * that nobody computes. */
+/* Settings that no engine reads would let somebody believe in a cache, or in numbers, that there
+ * are not. A route brings its own (api__whole_set). */
 static int check_unread(const ht_engine *e, ht_err *err)
 {
-    const struct api__whole *w = e->whole;
-    const char *key = w->calibrate[0]        ? "calibrate"
-                      : w->act != HT_ACT_F32 ? "act"
-                      : w->device[0]         ? "device"
-                                             : NULL;
-    if (!key) return 0;
-    return HT_FAIL(err, HT_EARG,
-                   "%s= in --graph has no effect here: prompts run on engine %s; add "
-                   "--prefill-engine graph, or leave the setting out",
-                   key, e->phase[API_PREFILL].unit->be->name);
+    if (!e->whole->given) return 0;
+    return HT_FAIL(
+        err, HT_EARG,
+        "--graph has no effect here: prompts run on engine %s, and routes bring settings "
+        "of their own; add --prefill-engine graph, or leave it out",
+        e->phase[API_PREFILL].unit->be->name);
 }
 
 int api__whole_open(ht_engine *e, uint32_t ctx, ht_err *err)

@@ -470,6 +470,7 @@ static int run(work *w, ht_err *e)
     if (ht_opt_int(c->o, HT_OPT_PREDICT) == 0)
         return HT_FAIL(e, HT_EARG, "-n 0: nothing to generate; use at least 1, or -1 for no limit");
     HT_TRY(cli__model(c, true, e));
+    HT_TRY(cli__spec_check(c, e));
     cli__watch(NULL);
     HT_TRY(cli__engine_open(c, 0, &w->engine, e));
     HT_TRY(cli__sampler_open(c, ht_vocab_size(ht_engine_vocab(w->engine)), &w->sampler, e));

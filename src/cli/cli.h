@@ -91,6 +91,9 @@ HT_MUST_USE int cli__model(cli__ctx *, bool may_default, ht_err *);
 HT_MUST_USE int cli__file_word(const cli__ctx *, const char **file, ht_err *);
 /* Engine parameters from the options; ctx as given, or ctx_default when none is. */
 void cli__engine_params(cli__ctx *, uint32_t ctx_default, ht_engine_params *);
+/* --graph and --cuda for the engines that p names; draft: of a draft model, whose engines need not
+ * be those that the settings were given for. */
+void cli__engine_settings(const cli__ctx *, bool draft, ht_engine_params *);
 /* A context for a prompt of n tokens where the user named no context: with a prefill engine named
  * by the user room for padding, since one that runs whole prompts at numbers of rows of its own
  * takes up to four times as many rows as there are tokens. */
@@ -123,6 +126,9 @@ typedef struct {
     ht_engine *engine;               /* of the draft model, or NULL */
     bool on;
 } cli__spec;
+/* Before a model is loaded: HT_EARG for an option of guessing that was typed and that nothing
+ * reads. */
+HT_MUST_USE int cli__spec_check(const cli__ctx *, ht_err *);
 /* From the options: opens the draft model of -md and a session of it. */
 HT_MUST_USE int cli__spec_open(cli__ctx *, const ht_engine *target, cli__spec *, ht_err *);
 /* After the session that was generated with. */

@@ -209,6 +209,28 @@ int cli__time(const char *text, int64_t *unix_s, ht_err *e)
 
 /* ---- the engine ---- */
 
+static bool is(const char *name, const char *engine)
+{
+    return name && strcmp(name, engine) == 0;
+}
+
+/* What the environment says of an engine that does not run is for other commands; what was typed is
+ * the library's to refuse, unless a draft model has that engine. */
+static const char *setting_of(const ht_opts *o, enum ht_opt id, const char *engine,
+                              const ht_engine_params *p, bool draft)
+{
+    const bool runs = is(p->prefill_engine, engine) || is(p->decode_engine, engine);
+    const bool spare = draft || ht_opt_source(o, id) == HT_FROM_ENV ||
+                       is(ht_opt_str(o, HT_OPT_DRAFT_ENGINE), engine);
+    return runs || !spare ? ht_opt_str(o, id) : NULL;
+}
+
+void cli__engine_settings(const cli__ctx *c, bool draft, ht_engine_params *p)
+{
+    p->graph = setting_of(c->o, HT_OPT_GRAPH, "graph", p, draft);
+    p->cuda = setting_of(c->o, HT_OPT_CUDA, "cuda", p, draft);
+}
+
 void cli__engine_params(cli__ctx *c, uint32_t ctx_default, ht_engine_params *p)
 {
     const ht_opts *o = c->o;
@@ -223,8 +245,6 @@ void cli__engine_params(cli__ctx *c, uint32_t ctx_default, ht_engine_params *p)
         .pre_override = ht_opt_str(o, HT_OPT_PRE),
         .prefill_engine = ht_opt_str(o, HT_OPT_PREFILL_ENGINE),
         .decode_engine = ht_opt_str(o, HT_OPT_DECODE_ENGINE),
-        .graph = ht_opt_str(o, HT_OPT_GRAPH),
-        .cuda = ht_opt_str(o, HT_OPT_CUDA),
         .store = routed ? c->store : NULL,
         .act = ht_opt_str(o, HT_OPT_ACT),
         .ctk = ht_opt_str(o, HT_OPT_CTK),
@@ -258,6 +278,7 @@ void cli__engine_params(cli__ctx *c, uint32_t ctx_default, ht_engine_params *p)
     cli__samples_params(c, p);
     if (!p->prefill_engine) p->prefill_engine = engine;
     if (!p->decode_engine) p->decode_engine = engine;
+    cli__engine_settings(c, false, p);
 }
 
 uint32_t cli__ctx_for(const cli__ctx *c, uint32_t ctx, uint32_t n_prompt)

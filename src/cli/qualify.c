@@ -562,15 +562,37 @@ static int qualify_route(cli__ctx *c, ht_err *e)
     return rc ? rc : status;
 }
 
+/* What was typed for the quality suite and is read by none. */
+static int check_suite(const cli__ctx *c, bool route, ht_err *e)
+{
+    static const enum ht_opt of[] = {HT_OPT_TEXT, HT_OPT_ITEMS, HT_OPT_TASKS, HT_OPT_CHUNKS,
+                                     HT_OPT_PREDICT};
+    char name[64];
+    if (route && ht_opt_given(c->o, HT_OPT_FILE)) return 0;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        if (ht_opt_source(c->o, of[i]) != HT_FROM_CLI) continue;
+        ht_opt_name(of[i], name, sizeof name);
+        return HT_FAIL(e, HT_EARG,
+                       "%s has no effect: it is of the quality suite, which 'hetero qualify "
+                       "BUCKET,...' runs with a corpus; %s",
+                       name, route ? "add -f FILE, or leave it out" : "leave it out");
+    }
+    return 0;
+}
+
 int cli__qualify(cli__ctx *c, ht_err *e)
 {
     ht_engine *engine;
     char *json = NULL;
     ht_err none;
-    if (ht_opt_given(c->o, HT_OPT_CANARY)) return cli__canary(c, e);
     const char *what = ht_opts_arg(c->o, 0);
-    if (what && strcmp(what, "scheduler") == 0) return cli__qualify_scheduler(c, e);
-    if (!ht_opt_on(c->o, HT_OPT_REFERENCE)) return qualify_route(c, e);
+    const bool canary = ht_opt_given(c->o, HT_OPT_CANARY);
+    const bool scheduler = !canary && what && strcmp(what, "scheduler") == 0;
+    const bool route = !canary && !scheduler && !ht_opt_on(c->o, HT_OPT_REFERENCE);
+    HT_TRY(check_suite(c, route, e));
+    if (canary) return cli__canary(c, e);
+    if (scheduler) return cli__qualify_scheduler(c, e);
+    if (route) return qualify_route(c, e);
     HT_TRY(cli__model(c, true, e));
     HT_TRY(cli__engine_open(c, 0, &engine, e));
     cli__watch(NULL); /* Ctrl-C reaches the work through its progress */

@@ -86,6 +86,20 @@ static int raw_prompt(work *w, ht_err *e)
     return 0;
 }
 
+/* What a template would read, where none is rendered. */
+static void warn_no_template(cli__ctx *c)
+{
+    static const enum ht_opt of[] = {HT_OPT_SYSTEM, HT_OPT_TEMPLATE, HT_OPT_KWARGS, HT_OPT_TOOLS,
+                                     HT_OPT_NOW};
+    char name[64];
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        if (!ht_opt_given(c->o, of[i])) continue;
+        ht_opt_name(of[i], name, sizeof name);
+        cli__say(c, CLI_WARN, "warning: %s is used only with -cnv, --messages or without a text",
+                 name);
+    }
+}
+
 /* From the options to token ids. */
 static int make_prompt(work *w, ht_err *e)
 {
@@ -95,6 +109,7 @@ static int make_prompt(work *w, ht_err *e)
     bool has_ids = ht_opt_str(c->o, HT_OPT_IDS) != NULL;
     if ((w->text != NULL) + has_ids + (messages != NULL) > 1)
         return HT_FAIL(e, HT_EARG, "-p, -f, --ids and --messages exclude each other; give one");
+    if (has_ids) warn_no_template(c);
     if (has_ids)
         return cli__ids(c, ht_vocab_size(ht_engine_vocab(w->engine)), &w->ids, &w->n_ids, e);
     if (messages) {
@@ -102,8 +117,7 @@ static int make_prompt(work *w, ht_err *e)
         return chat_prompt(w, e);
     }
     if (w->text && !ht_opt_on(c->o, HT_OPT_CHAT)) {
-        if (ht_opt_given(c->o, HT_OPT_SYSTEM))
-            cli__say(c, CLI_WARN, "warning: --system is used only with -cnv or without a text");
+        warn_no_template(c);
         return raw_prompt(w, e);
     }
     if (w->text) HT_TRY(make_messages(w, w->text, w->text_n, e));
@@ -255,7 +269,10 @@ static int generate(work *w, ht_err *e)
 static int run(work *w, ht_err *e)
 {
     cli__ctx *c = w->c;
+    int64_t unused;
     HT_TRY(cli__model(c, true, e));
+    HT_TRY(cli__spec_check(c, e));
+    if (ht_opt_str(c->o, HT_OPT_NOW)) HT_TRY(cli__time(ht_opt_str(c->o, HT_OPT_NOW), &unused, e));
     cli__watch(NULL);
     HT_TRY(cli__engine_open(c, 0, &w->engine, e));
     HT_TRY(cli__sampler_open(c, ht_vocab_size(ht_engine_vocab(w->engine)), &w->sampler, e));

@@ -53,12 +53,23 @@ def settings():
     """What was said twice, or came from the environment, or has no effect: each is told."""
     fails(2, '--cuda level=1: was given before, with gpu=0; give it once, with commas', 'run', TALE,
           '--cuda', 'gpu=0', '--cuda', 'level=1')
-    fails(2, '(--cuda is set by HETERO_CUDA in the environment)', 'run', TALE, '-p', 'x',
-          env={'HETERO_CUDA': 'level=1'})
-    fails(2, '(--graph is set by HETERO_GRAPH in the environment)', 'run', TALE, '-p', 'x',
+    # A typing error is told where no card, and no kernels, are.
+    fails(2, '(--cuda is set by HETERO_CUDA in the environment)', 'run', TALE, '-p', 'x', '--engine', 'cuda',
+          env={'HETERO_CUDA': 'colour=1'})
+    fails(2, '(--graph is set by HETERO_GRAPH in the environment)', 'run', TALE, '-p', 'x', '--prefill-engine', 'graph',
           env={'HETERO_GRAPH': 'colour=1'})
-    e = json.loads(run('run', TALE, '-p', 'x', '--json', env={'HETERO_CUDA': 'level=1'}).stdout)['error']
+    e = json.loads(run('run', TALE, '-p', 'x', '--engine', 'cuda', '--json', env={'HETERO_CUDA': 'level=9'}).stdout)['error']
     check('HETERO_CUDA' in e['message'], 'the source of a setting in the document', e)
+    # What the environment says of an engine that does not run is for other commands; what was typed is not.
+    for args in (('run', TALE, '-p', 'x', '-n', '1'), ('bench', TALE, '-p', '4', '-n', '0', '-r', '1'),
+                 ('serve', TALE, '--print-config', 'json')):
+        r = run(*args, env={'HETERO_CUDA': 'level=1', 'HETERO_GRAPH': 'memory=1000'})
+        check(r.returncode == 0, args[0] + ' with settings of other engines in the environment', err(r))
+        fails(2, '--cuda level=1 has no effect here', *args, '--cuda', 'level=1')
+        fails(2, '--graph has no effect here', *args, '--graph', 'memory=1000')
+    for key in ('threads=3', 'isa=avx2'):
+        fails(2, 'cuda setting %s: it is of the processor' % key, 'run', TALE, '-p', 'x', '--engine', 'cuda', '--cuda',
+              'gpu=0,' + key)
     r = run('run', TALE, '-p', 'x', '--graph', 'colour=1', env={'HETERO_CUDA': 'level=1'})
     check('colour' in err(r) and 'HETERO_' not in err(r), 'what was typed has no other source', err(r))
     fails(2, 'device=cpu: OpenVINO\'s names are in capitals', 'run', TALE, '-p', 'x', '--graph', 'device=cpu')
@@ -67,6 +78,36 @@ def settings():
           'act q8 without quantised weights', err(r))
     r = run('bench', TALE, '--act', 'q8', '-p', '4', '-n', '0', '-r', '1')
     check(r.returncode == 0 and 'act q8 changes nothing here' in err(r), 'the same of bench', err(r))
+
+
+def unread():
+    """Options that nothing reads: each is refused, or said to have no effect."""
+    for o in (('--draft-max', '3'), ('--draft-min', '1'), ('--draft-always',), ('--draft-accept', 'reject'),
+              ('--draft-parallel',), ('--draft-threads', '1'), ('--draft-engine', 'cpu')):
+        for c in ('run', 'chat'):
+            fails(2, o[0] + ' has no effect', c, TALE, *o)
+        both = ('--lookup', '--no-lookup') + o
+        fails(2, o[0] + ' has no effect', 'run', TALE, '-p', 'x', *both)
+    fails(2, '--draft-threads has no effect: nothing guesses ahead with a draft model', 'run', TALE, '--lookup',
+          '--draft-threads', '1')
+    fails(2, '--draft-min has no effect with --draft-accept reject', 'run', TALE, '-p', 'x', '-md', TALE, '--draft-accept',
+          'reject', '--draft-min', '2')
+    r = run('run', TALE, '-p', 'x', '-n', '2', '--lookup', '--draft-max', '3', '--draft-min', '1', '--draft-always')
+    check(r.returncode == 0, 'options of guessing with --lookup', err(r))
+    r = run('run', TALE, '-p', 'x', '-n', '2', env={'HETERO_DRAFT_MAX': '3', 'HETERO_DRAFT_ENGINE': 'cpu'})
+    check(r.returncode == 0, 'options of guessing in the environment', err(r))
+    fails(2, '--now abc: need a UTC time', 'run', TALE, '-p', 'x', '--now', 'abc')
+    fails(2, '--now abc: need a UTC time', 'chat', TALE, '--now', 'abc')
+    r = run('run', TALE, '-p', 'x', '-n', '1', '--now', '2026-01-01', '--kwargs', '{}')
+    for o in ('--now', '--kwargs'):
+        check(r.returncode == 0 and 'warning: %s is used only with -cnv' % o in err(r), o + ' without a template', err(r))
+    q = ('qualify', 'p32', TALE, '--candidate', 'isa=generic')
+    for o in (('--text', TALE), ('--items', '3'), ('--tasks', '3'), ('--chunks', '1'), ('-n', '3')):
+        fails(2, 'runs with a corpus; add -f FILE', *q, *o)
+        fails(2, 'runs with a corpus; leave it out', 'qualify', '--reference', TALE, *o)
+    with tmp() as t:
+        fails(2, 'no phase runs on engine cuda', *q[:-1], 'cuda=level=1', env={'XDG_STATE_HOME': t})
+        fails(2, '--graph has no effect here', *q[:-1], 'graph=cold=1', env={'XDG_STATE_HOME': t})
 
 
 def words():
@@ -206,6 +247,6 @@ def output():
         check(r.returncode != 0 and 'standard output' in err(r), 'a full disk is noticed', err(r))
 
 
-for part in (usage, settings, words, nothing_is_made_before_a_check, files, as_json, purity, nothing_is_clamped_silently, output):
+for part in (usage, settings, unread, words, nothing_is_made_before_a_check, files, as_json, purity, nothing_is_clamped_silently, output):
     part()
 end()

@@ -215,7 +215,9 @@ static int open_dev(ht_dev **out, const char *opts, ht_err *e)
 {
     const void *image[CUDA_IMAGES];
     cuda_api api;
+    ht_dev asked = {0};
     *out = NULL;
+    HT_TRY(cuda__options(&asked, opts, e)); /* a typing error is told where nothing can run, too */
     for (int i = 0; i < CUDA_IMAGES; i++) {
         image[i] = cuda__image(i);
         if (!image[i])
