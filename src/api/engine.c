@@ -301,7 +301,7 @@ static int check_memory(const ht_engine *e, uint64_t avail, ht_err *err)
     return HT_FAIL(err, HT_ENOMEM,
                    "the engine needs %" PRIu64 " MiB (weights %" PRIu64
                    ", KV for %u positions %" PRIu64 ", scratch %" PRIu64 ") and %" PRIu64
-                   " MiB are available; use a smaller context or model",
+                   " MiB are available; use a smaller context (-c) or model",
                    e->mem.total >> 20, e->mem.weights >> 20, e->ctx, e->mem.kv >> 20,
                    e->mem.scratch >> 20, avail >> 20);
 }

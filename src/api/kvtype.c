@@ -57,7 +57,8 @@ static int read_layers(const char *at, const char *end, const char *which, uint3
 /* One of K and V: "TYPE[,LAYERS=TYPE...]", for K also ",mean"; NULL is f16. */
 static int read_one(api__kv *kv, const char *text, int is_v, uint32_t n_layers, ht_err *err)
 {
-    const char *which = is_v ? "V" : "K", *at = text ? text : "f16", *end = strchr(at, ',');
+    const char *which = is_v ? "V (-ctv)" : "K (-ctk)", *at = text ? text : "f16",
+               *end = strchr(at, ',');
     HT_TRY(type_of(at, end ? (size_t)(end - at) : strlen(at), which, &kv->base[is_v], err));
     for (uint32_t l = 0; l < n_layers; l++) kv->layer[l][is_v] = (uint8_t)kv->base[is_v];
     while (end) {

@@ -67,11 +67,11 @@ static int check(const ht_session *s, const ht_speculation *w, ht_err *err)
         return HT_FAIL(err, HT_EARG, "a draft of %u tokens is too long; at most %d", w->draft_max,
                        (int)HT_ADAPT_MOST);
     if (w->draft_min > (w->draft_max ? w->draft_max : HT_ADAPT_MOST))
-        return HT_FAIL(err, HT_EARG, "drafts of at least %u tokens, but at most %u", w->draft_min,
-                       w->draft_max ? w->draft_max : (unsigned)HT_ADAPT_MOST);
-    if (s->e->ubatch < 2)
+        return HT_FAIL(err, HT_EARG, "drafts of at least %u tokens (--draft-min), but at most %u",
+                       w->draft_min, w->draft_max ? w->draft_max : (unsigned)HT_ADAPT_MOST);
+    if (s->e->ubatch < 2 && s->e->ctx > 1)
         return HT_FAIL(err, HT_EARG,
-                       "with a ubatch of 1 no draft can be verified; open with 2 or more");
+                       "with a ubatch (-ub) of 1 no draft can be verified; open with 2 or more");
     if (!w->draft) return 0;
     if (w->parallel && w->reject)
         return HT_FAIL(err, HT_EARG,
@@ -144,6 +144,7 @@ int api__spec_begin(api__spec **out, ht_session *s, const ht_speculation *w, ht_
     *out = NULL;
     if (!w || (!w->lookup && !w->draft)) return 0;
     HT_TRY(check(s, w, err));
+    if (s->e->ctx < 2) return 0; /* room for the prompt's token: no answer is long enough */
     api__spec *x = ht_mem_alloc(sizeof *x);
     if (!x) return HT_FAIL(err, HT_ENOMEM, "no memory for speculation");
     x->s = s;

@@ -149,7 +149,16 @@ static void say_guesses(cli__ctx *c, const ht_json *p)
 /* What was given up, of the receipt. */
 static void say_eviction(cli__ctx *c, const ht_json *doc)
 {
-    if (!ht_json_get(doc, "eviction")) return;
+    const ht_json *held = ht_json_path(doc, "eviction.held");
+    if (!held) return;
+    /* Of an earlier answer's text there may be a gap: the first page always stays. */
+    if (held->n < 2 && cli__num(doc, "eviction.rounds", 0) == 0) {
+        cli__say(c, CLI_INFO,
+                 "evicted  nothing: the text fits the %.0f that are kept, so the answer is that of "
+                 "the whole context",
+                 cli__num(doc, "eviction.keptTokens", 0));
+        return;
+    }
     cli__say(c, CLI_INFO,
              "evicted  %.0f tokens in %.0f rounds, %.0f kept: not the answer of the whole context",
              cli__num(doc, "eviction.evictedTokens", 0), cli__num(doc, "eviction.rounds", 0),

@@ -142,16 +142,18 @@ static int on_prefill(void *user, const char *what, uint64_t done, uint64_t tota
     return cli__progress(w->c, what, done, total);
 }
 
+enum { UNSAID = 256 }; /* tokens of an answer that a context is proposed for where -n says none */
+
 /* Say it before the run when the request cannot be met in full. */
 static int check_room(work *w, uint32_t max_new, ht_err *e)
 {
-    uint32_t ctx = ht_engine_ctx(w->engine);
+    uint32_t ctx = ht_engine_ctx(w->engine), room = max_new ? max_new : UNSAID;
     /* The last token needs no position: nothing is computed from it. */
     if (w->n_ids > ctx)
         return HT_FAIL(e, HT_EFULL,
                        "the prompt has %zu tokens and the context %u: shorten it or set -c %zu, "
-                       "which has room for the answer, or more",
-                       w->n_ids, ctx, w->n_ids + (max_new ? max_new - 1 : 0));
+                       "which has room for an answer of %u, or more",
+                       w->n_ids, ctx, w->n_ids + room - 1, room);
     if (max_new > ctx - w->n_ids + 1)
         cli__say(w->c, CLI_WARN,
                  "warning: -n %u is more than the %zu tokens that fit after the prompt: "

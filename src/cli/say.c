@@ -114,35 +114,69 @@ int cli__exit_status(int code)
     }
 }
 
-/* Does the message speak of --NAME, or of a "NAME setting"? */
-static bool names_option(const char *msg, const char *name)
+/* ---- where a setting that an error speaks of came from ---- */
+
+static bool is_word(char ch)
 {
-    char setting[80];
-    const char *at = strstr(msg, name), *end = at ? at + strlen(name) : "";
-    (void)snprintf(setting, sizeof setting, "%s setting ", name + strspn(name, "-"));
-    return (at && !isalnum((unsigned char)*end) && *end != '-') || strstr(msg, setting);
+    return isalnum((unsigned char)ch) || ch == '-' || ch == '_';
 }
 
-/* The variable behind an option that the message names and the user did not type; NULL: none. */
-static const char *from_env(const cli__ctx *c, const char *msg, char *name, char *var, size_t cap)
+/* Whether the message has the word, no part of another; "a.gguf" is none of "a.gguf.part". */
+static bool has_word(const char *msg, const char *word)
 {
-    for (unsigned id = 0; c->o && id < HT_OPTS; id++) {
-        if (ht_opt_source(c->o, id) != HT_FROM_ENV || !ht_opt_env_name(id, var, cap)) continue;
-        ht_opt_name(id, name, cap);
-        if (names_option(msg, name)) return var;
+    const size_t n = strlen(word);
+    for (const char *at = msg; (at = strstr(at, word)) != NULL; at++) {
+        const bool begins = at == msg || (!is_word(at[-1]) && at[-1] != '/');
+        if (begins && !is_word(at[n]) && (at[n] != '.' || !is_word(at[n + 1]))) return true;
     }
-    return NULL;
+    return false;
+}
+
+/* Whether the message names the option, by whichever of its names or as a "NAME setting". */
+static bool names_option(const char *msg, enum ht_opt id)
+{
+    char name[80], setting[80];
+    for (size_t i = 0; ht_opt_name_at(id, i, name, sizeof name); i++)
+        if (has_word(msg, name)) return true;
+    ht_opt_name(id, name, sizeof name);
+    (void)snprintf(setting, sizeof setting, "%s setting ", name + strspn(name, "-"));
+    return strstr(msg, setting) != NULL;
+}
+
+/* Whether the message repeats what the option is set to: a name or a path, which may be cut. */
+static bool repeats_value(const char *msg, const ht_opts *o, enum ht_opt id)
+{
+    enum { LEAST = 2, CUT = 40 };
+    char head[CUT + 1];
+    const char *value = ht_opt_table[id].type == HT_OPT_STR ? ht_opt_str(o, id) : "";
+    const size_t n = strlen(value);
+    if (n < LEAST) return false;
+    if (n <= CUT) return has_word(msg, value);
+    memcpy(head, value, CUT);
+    head[CUT] = 0;
+    return strstr(msg, head) || strstr(msg, value + n - CUT);
+}
+
+/* The message into out, and behind it which of the options that it speaks of nobody typed. */
+static void tell_source(const cli__ctx *c, const char *msg, char *out, size_t cap)
+{
+    char name[80], var[80];
+    size_t n = (size_t)snprintf(out, cap, "%s", msg);
+    for (unsigned id = 0; c->o && id < HT_OPTS && n < cap; id++) {
+        if (ht_opt_source(c->o, id) != HT_FROM_ENV || !ht_opt_env_name(id, var, sizeof var))
+            continue;
+        if (!names_option(msg, id) && !repeats_value(msg, c->o, id)) continue;
+        ht_opt_name(id, name, sizeof name);
+        n += (size_t)snprintf(out + n, cap - n, " (%s is set by %s in the environment)", name, var);
+    }
 }
 
 int cli__fail(cli__ctx *c, const ht_err *e)
 {
     ht_err none;
-    char name[80], var[80], msg[sizeof e->msg + 200];
+    char msg[sizeof e->msg + 400];
     int status = cli__exit_status(e->code);
-    if (from_env(c, e->msg, name, var, sizeof var))
-        (void)snprintf(msg, sizeof msg, "%s (%s is set by %s in the environment)", e->msg, name,
-                       var);
-    else (void)snprintf(msg, sizeof msg, "%s", e->msg);
+    tell_source(c, e->msg, msg, sizeof msg);
     cli__say(c, CLI_ERROR, "hetero%s%s: error: %s", *c->cmd ? " " : "", c->cmd, msg);
     cli__say(c, CLI_DEBUG, "  (%s, raised at %s, exit status %d)", ht_code_name(e->code),
              e->where ? e->where : "?", status);

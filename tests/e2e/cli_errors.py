@@ -80,6 +80,33 @@ def settings():
     check(r.returncode == 0 and 'act q8 changes nothing here' in err(r), 'the same of bench', err(r))
 
 
+def from_the_environment():
+    """An error about a setting that nobody typed says where it came from, whatever words the message has."""
+    with tmp() as t:
+        file, none = os.path.join(t, 'file'), os.path.join(t, 'none', 'x')
+        open(file, 'w').close()
+        text, spec = ('run', TALE, '-p', 'x', '-n', '1'), ('--lookup',)
+        for name, value, args in (
+                ('ENGINE', 'warp', text), ('PREFILL_ENGINE', 'warp', text), ('DECODE_ENGINE', 'graph', text),
+                ('CACHE_TYPE_K', 'zz', text), ('CACHE_TYPE_V', 'f16,9-11=q8_0', text), ('CACHE_TYPE_K', 'q8_0', text),
+                ('MODEL', none, ('run', '-p', 'x')), ('MODEL', t, ('run', '-p', 'x')), ('MODEL_DRAFT', none, text),
+                ('MODEL', '/' + 90 * 'long', ('inspect',)), ('DRAFT_ENGINE', 'warp', text + ('-md', TALE)),
+                ('PREFIX_CACHE', '/proc/x', text), ('PREFIX_CACHE', file, text), ('RECEIPTS', '/proc/x', text),
+                ('RECEIPTS', file, text), ('RECEIPTS_KEY', none, text + ('--receipts', os.path.join(t, 'log'))),
+                ('UBATCH', '1', text + spec), ('DRAFT_MIN', '9', text + spec + ('--draft-max', '3')),
+                ('CTX', '4294967295', text), ('CTX', '3', ('run', TALE, '--ids', '5,5,5,5')), ('PREDICT', '0', text[:-2]),
+                ('ISA', 'sse', text), ('STORE', none, ('routes',)), ('HOST', none, ('serve', TALE)),
+                ('API_KEY_FILE', none, ('serve', TALE)), ('RECORD_TRACE', none, ('serve', TALE, '--port', '0'))):
+            var = 'HETERO_' + name
+            r = run(*args, env={var: value}, timeout=60)
+            check(r.returncode != 0 and ('is set by %s in the environment' % var in err(r) or 'error: ' + var in err(r)),
+                  var + '=' + value[:20], err(r))
+        # What is not spoken of is not named.
+        for env in ({'HETERO_CACHE_TYPE_V': 'f16'}, {'HETERO_MODEL': os.path.basename(none)}, {'HETERO_THREADS': '1'}):
+            r = run('run', none, '-p', 'x', '-ctk', 'zz', env=env)
+            check(r.returncode != 0 and 'HETERO_' not in err(r), 'not from the environment: %s' % env, err(r))
+
+
 def unread():
     """Options that nothing reads: each is refused, or said to have no effect."""
     for o in (('--draft-max', '3'), ('--draft-min', '1'), ('--draft-always',), ('--draft-accept', 'reject'),
@@ -234,8 +261,10 @@ def nothing_is_clamped_silently():
     for text in ('--top-k 100000', '-n 5000', '-c 3000'):
         check('warning: ' + text in err(r), 'said: ' + text, err(r))
     # 41 of the prompt, and 9 for an answer whose last token needs no position
-    fails(5, 'the context 32: shorten it or set -c 50', 'run', TALE, '-c', '32', '-n', '10', '--ids',
-          ','.join(['5'] * 41))
+    ids = ','.join(['5'] * 41)
+    fails(5, 'the context 32: shorten it or set -c 50, which has room for an answer of 10', 'run', TALE, '-c', '32', '-n',
+          '10', '--ids', ids)
+    fails(5, 'set -c 296, which has room for an answer of 256', 'run', TALE, '-c', '32', '--ids', ids)
 
 
 def output():
@@ -247,6 +276,6 @@ def output():
         check(r.returncode != 0 and 'standard output' in err(r), 'a full disk is noticed', err(r))
 
 
-for part in (usage, settings, unread, words, nothing_is_made_before_a_check, files, as_json, purity, nothing_is_clamped_silently, output):
+for part in (usage, settings, from_the_environment, unread, words, nothing_is_made_before_a_check, files, as_json, purity, nothing_is_clamped_silently, output):
     part()
 end()

@@ -159,6 +159,9 @@ def eviction():
     r = run(*told, '-c', 600, '--evict', 256)
     line = [x for x in err(r).splitlines() if x.startswith('evicted ')]
     check(r.returncode == 0 and len(line) == 1 and '256 tokens in 1 rounds, 256 kept' in line[0], 'evicted line', err(r))
+    r = run('run', TALE, '-p', 'Once', '-n', 3, '-c', 600, '--evict', 256)
+    check('evicted  nothing: the text fits the 256 that are kept' in err(r) and 'not the answer' not in err(r),
+          'nothing evicted, nothing lost', err(r))
     d = doc(*told[:-1], 1, '-c', 600, '--evict', 256, '--json')
     e = d['receipt']['eviction']
     check(d['finish'] == 'length' and len(d['ids']) == 560, 'a stream goes on', d['finish'])

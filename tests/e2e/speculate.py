@@ -68,6 +68,17 @@ def chat():
         check(err(r).count('drafts ') == 2, 'chat -v counts, ' + name, err(r)[-300:])
 
 
+def no_room():
+    """A context of one token: there is nothing to guess."""
+    args = ('run', TALE, '--ids', '5', '-c', '1', '-n', '1', '--temp', '0', '--ignore-eos', '--json')
+    plain = doc(*args)
+    for name, more in SOURCES.items():
+        d = doc(*args, *more)
+        check(d and plain and (d['ids'], d['finish']) == (plain['ids'], plain['finish']), 'no room, ' + name, d)
+    r = run('run', TALE, '-p', 'x', '-ub', '1', '-n', '4', '--lookup')
+    check(r.returncode == 2 and 'open with 2 or more' in err(r), 'rows of one token', err(r))
+
+
 def refused():
     for args, status, text in ((['--draft-max', '16', '--lookup'], 2, '--draft-max'),
                                (['-md', 'no/such/file.gguf'], 3, 'no/such/file.gguf'),
@@ -86,5 +97,6 @@ def refused():
 same_text()
 lines_for_people()
 chat()
+no_room()
 refused()
 end()
