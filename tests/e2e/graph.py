@@ -209,6 +209,38 @@ def cache():
         check(ask(20, *GRAPH, graph='cache=' + made) is not None and len(os.listdir(made)) == 2, 'a folder is made')
 
 
+def processes():
+    """The same bits in another process and with another number of threads; the model's own weights and integers."""
+    with tmp() as folder:
+        models = [TALE]
+        for precision in ('q8', 'q4'):
+            models.append(os.path.join(folder, precision + '.htpack'))
+            check(run('pack', TALE, '-o', models[-1], '--precision', precision).returncode == 0, 'pack ' + precision)
+        for model in models:
+            def logits(*more):
+                ids = ','.join(str(5 + i * 7 % 900) for i in range(40))
+                return run('logits', model, '--ids', ids, '--at', '39', '-c', '512', '--json', *more)
+            a, b, c = (logits(*GRAPH, '--graph', 'strict=1', '-t', t) for t in '221')
+            name = os.path.basename(model)
+            check(a.returncode == 0 and len(a.stdout) > 1000, 'logits of a graph: ' + name, err(a))
+            check(a.stdout == b.stdout, 'another process, the same bits: ' + name)
+            check(a.stdout == c.stdout, 'another number of threads, the same bits: ' + name)
+            check(a.stdout != logits().stdout, 'and it is not cpu that ran: ' + name)
+
+
+def beside_a_prefix_cache():
+    """The class rule: a graph goes on behind no cached position, and what it wrote is taken by no other engine."""
+    with tmp() as folder:
+        more = ['--prefix-cache', folder]
+        d = [ask(100, *GRAPH, *more), ask(100, *GRAPH, *more), ask(100, *more), ask(100, *more), ask(100, *GRAPH, *more)]
+        if None in d:
+            return
+        check(len({tuple(x['ids']) for x in d}) == 1, 'the same tokens', [x['ids'] for x in d])
+        check([prefill(x)['executed'] for x in d] == ['graph', 'graph', 'cpu', 'cpu', 'graph'], 'who ran')
+        kept = [(prefill(x).get('prefixCache') or {}).get('tokens', 0) for x in d]
+        check(kept == [0, 0, 0, 96, 0], 'only cpu takes over what cpu wrote', kept)
+
+
 def absent():
     env = {'HETERO_OPENVINO': 'none'}
     r = run('run', TALE, '-p', 'x', '-n', '1', *GRAPH, env=env)
@@ -230,6 +262,8 @@ if available():
     budget()
     cold_start()
     cache()
+    processes()
+    beside_a_prefix_cache()
 else:
     skip('graph', 'OpenVINO is not on this machine: make graph-runtime')
 end()

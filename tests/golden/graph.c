@@ -222,6 +222,53 @@ T_CASE_SECONDS(graph_bits, threads_and_devices, 120)
     for (int i = 0; i < 3; i++) outcome_done(&o[i]);
 }
 
+/* The same of integer weights: one thread and two, 128 rows and 512. In 32 rows the library takes
+ * other kernels for them, with bits of their own. */
+static void check_quantised(const char *precision)
+{
+    static const uint32_t lengths[] = {1, 32, 33, 128, 129};
+    enum { LENGTHS = sizeof lengths / sizeof *lengths };
+    const char *path = pair_packed(precision);
+    outcome first[LENGTHS][2]; /* of 32 rows and of more */
+    int32_t ids[129];
+    char what[80];
+    memset(first, 0, sizeof first);
+    tale_ids(ids, 129);
+    for (int threads = 1; threads <= 2; threads++) {
+        pair d;
+        pair_params p = {.opts = threads == 1 ? "threads=1" : "threads=2", .ctx = 512};
+        p.type_k = p.type_v = HT_KV_F16;
+        T_CHECK(pair_open(&d, path, &p), "tale-9m is dense");
+        for (size_t i = 0; i < LENGTHS; i++)
+            for (int b = pair_bucket(lengths[i]); b < 3; b++) {
+                outcome *want = &first[i][b > 0];
+                poison(&d);
+                outcome o = through(&d, b, ids, lengths[i]);
+                if (!want->kv) {
+                    *want = o;
+                    continue;
+                }
+                (void)snprintf(what, sizeof what, "%s, %u tokens in %u rows, %d threads", precision,
+                               lengths[i], pair_rows[b], threads);
+                same_bits(&d, want, &o, what);
+                outcome_done(&o);
+            }
+        pair_close(&d);
+    }
+    for (size_t i = 0; i < LENGTHS; i++) {
+        outcome_done(&first[i][0]);
+        outcome_done(&first[i][1]);
+    }
+}
+T_CASE_SECONDS(graph_bits, quantised_q8, 240)
+{
+    check_quantised("q8");
+}
+T_CASE_SECONDS(graph_bits, quantised_q4, 240)
+{
+    check_quantised("q4");
+}
+
 /* Against cpu's own prefill: logits and F16 pages differ by rounding only, never by the rounding of
  * the cache: the graph attends to what it has written. */
 T_CASE_SECONDS(graph_kv, pages_of_cpu, 120)

@@ -5,6 +5,7 @@
  * of rounding. The receipt says what ran. */
 #include "core/json.h"
 #include "hetero.h"
+#include "pair.h"
 #include "test.h"
 
 #include <stdlib.h>
@@ -211,20 +212,10 @@ static tally compare(const char *model, const char *contract, const char *graph,
     return t;
 }
 
-static const char *packed(const char *precision)
-{
-    static char path[300];
-    ht_err err = {0};
-    const ht_pack_params p = {.precision = precision};
-    (void)snprintf(path, sizeof path, "%s/%s.heteropack", t_tmp(), precision);
-    T_OK(ht_pack_make("models/tale-9m-f16.gguf", path, &p, NULL, &err), err);
-    return path;
-}
-
 /* Rounding alone: some 1e-7 of a nat would already be much. */
 static void exact_contract(const char *precision, const char *graph)
 {
-    const tally t = compare(packed(precision), precision, graph, t_full() ? 60 : 12);
+    const tally t = compare(pair_packed(precision), precision, graph, t_full() ? 60 : 12);
     T_CHECK(t.kl / t.positions <= 1e-6, "KL %g", t.kl / t.positions);
     T_CHECK(t.worst <= 5e-3, "logits off by %g", t.worst);
     T_EQ_INT(t.same_top, t.positions);

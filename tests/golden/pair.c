@@ -1,5 +1,6 @@
 /* pair.c - see pair.h. */
 #include "pair.h"
+#include "hetero.h"
 
 const uint16_t pair_rows[PAIR_BUCKETS] = {32, 128, 512, 2048};
 
@@ -156,4 +157,14 @@ void pair_step(pair *d, ht_seq *seq, int32_t id, bool rope_long, float *logits)
 {
     const uint32_t zero = 0;
     run(d, d->cpu, d->decode, seq, 1, &id, 1, &zero, 1, rope_long, logits);
+}
+
+const char *pair_packed(const char *precision)
+{
+    static char path[300];
+    ht_err err = {0};
+    const ht_pack_params p = {.precision = precision};
+    (void)snprintf(path, sizeof path, "%s/%s.heteropack", t_tmp(), precision);
+    T_OK(ht_pack_make("models/tale-9m-f16.gguf", path, &p, NULL, &err), err);
+    return path;
 }

@@ -37,4 +37,6 @@ void pair_prefill(pair *, int bucket, ht_seq *, const int32_t *ids, uint32_t n,
                   const uint32_t *want, uint32_t n_want, bool rope_long, float *logits);
 /* One token at the sequence's end on cpu. */
 void pair_step(pair *, ht_seq *, int32_t id, bool rope_long, float *logits);
+/* Path of tale-9m packed with this precision, q8 or q4. Static, until the next call. */
+const char *pair_packed(const char *precision);
 #endif
