@@ -367,7 +367,7 @@ const ht_opt_def ht_opt_table[HT_OPTS] = {
         "web origin whose pages may read answers; * for all; may be given several times"),
     [HT_OPT_ALIAS] = LIST(SERVE, C(SERVE), "-a --alias", "NAME",
         "further name of the model; * accepts any name; may be given several times"),
-    [HT_OPT_PARALLEL] = INT(SERVE, 1, C(SERVE) | C(QUALIFY), "-np --parallel --slots", "4", 1, 64,
+    [HT_OPT_PARALLEL] = INT(SERVE, 1, C(SERVE) | C(QUALIFY), "-np --parallel", "4", 1, 64,
         "answers at once, each with the whole of --ctx"),
     [HT_OPT_KV_POSITIONS] = INT(SERVE, 1, C(SERVE) | C(QUALIFY), "--kv-positions", "0", 0,
         4294967295.0,

@@ -101,11 +101,28 @@ def shown():
                 check(want in out or words(want) in log, 'README.md shows: ' + want, (line, r.stdout[:200], log))
 
 
+def servers_options():
+    """docs/serve.md, "From llama-server and Ollama": what is on the left is taken or refused with a reason, and what is
+    on the right is there."""
+    rows = re.findall(r'^\| (.*) \| (.*) \|$', read('docs', 'serve.md').split('## From llama-server')[1].split('\n## ')[0], re.M)
+    has = run('serve', '--help').stdout.decode()
+    had = 0
+    for there, here in rows:
+        for o in re.findall(r'(?<![\w-])--?[a-z][a-z-]*', ' '.join(re.findall(r'`([^`]*)`', there))):
+            said, had = err(run('serve', '/none.gguf', o, '1')), had + 1
+            check('unknown option' not in said, 'docs/serve.md, there: ' + o, said)
+            check('is not one of' in said or 'belongs to' in said or re.search(r'(^|[ ,])%s[ ,]' % o, has, re.M),
+                  'taken or refused with a reason: ' + o, said)
+        for o in re.findall(r'(?<![\w-])--?[a-z][a-z-]*', ' '.join(re.findall(r'`([^`]*)`', here))):
+            check(re.search(r'(^|[ ,])%s[ ,]' % o, has, re.M), 'docs/serve.md, here: ' + o)
+    check(had > 25, 'options of the table', had)
+
+
 def links():
     for name in re.findall(r'`((?:docs|src|include|bench|examples|evidence|tools)/[A-Za-z0-9_./-]+|[A-Z]+\.md)`', read('README.md')):
         check(os.path.exists(os.path.join(ROOT, name)), 'README.md names %s' % name)
 
 
-for part in (made_from_the_table, statuses_agree, catalogue_is_real, examples, shown, links):
+for part in (made_from_the_table, statuses_agree, catalogue_is_real, examples, shown, servers_options, links):
     part()
 end()
