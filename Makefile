@@ -5,6 +5,9 @@
 # Adding a .c file needs no edit here: sources are found by wildcard, directories in src/DEPS.
 VERSION := 0.1.0
 B ?= build
+ifneq ($(words $(B)),1)
+$(error B='$(B)': make takes the words of a name for several files; name one folder without a space)
+endif
 
 .PHONY: all
 all: hetero

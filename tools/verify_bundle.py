@@ -7,6 +7,7 @@ Written from docs/bundle.md. Prints one JSON line; exit status 0 when the bundle
 verdict may still be bad), 1 when it is refused. It recomputes analysis, verdict and cost map from the
 inputs and compares bytes. With --amendment also the paper of a canary of that bundle.
 """
+import argparse
 import json
 import math
 import os
@@ -1307,18 +1308,20 @@ def verify(top, trust, now, amendment=None):
 
 
 def main(argv):
-    words, more = argv[1:4], dict(zip(argv[4::2], argv[5::2]))
-    if len(words) != 3 or words[1] != '--trust' or len(argv) % 2 or not set(more) <= {'--now', '--amendment'}:
-        print(__doc__.strip(), file=sys.stderr)
-        return 2
+    parser = argparse.ArgumentParser(prog='verify_bundle.py', usage=__doc__.strip(), allow_abbrev=False)
+    parser.add_argument('bundle')
+    parser.add_argument('--trust', required=True)
+    parser.add_argument('--now', type=int, default=int(time.time()), help='seconds since 1970')
+    parser.add_argument('--amendment')
+    o = parser.parse_args(argv[1:])
     try:
-        with open(words[2], 'rb') as f:
+        with open(o.trust, 'rb') as f:
             trust = read_trust(f.read())
         paper = None
-        if '--amendment' in more:
-            with open(more['--amendment'], 'rb') as f:
+        if o.amendment is not None:
+            with open(o.amendment, 'rb') as f:
                 paper = f.read()
-        result = verify(words[0], trust, int(more.get('--now', time.time())), paper)
+        result = verify(o.bundle, trust, o.now, paper)
     except (Refused, OSError) as e:
         result = {'ok': False, 'refused': str(e)}
     print(json.dumps(result, sort_keys=True))

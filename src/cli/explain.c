@@ -22,6 +22,12 @@ int cli__explain(cli__ctx *c, ht_err *e)
     uint32_t ctx = n_prompt > depth ? n_prompt : depth + 1;
     ht_engine *engine;
     HT_TRY(cli__model(c, true, e));
+    if (!ht_opt_on(c->o, HT_OPT_ROUTE) && n_prompt > UINT16_MAX)
+        return HT_FAIL(
+            e, HT_EARG,
+            "-p %u: a plan has at most %u rows, and a longer prompt runs in pieces of -ub "
+            "rows; explain one piece, with -d for what is before it",
+            n_prompt, (unsigned)UINT16_MAX);
     /* A scope names the context: a route is explained at the one that run would have. */
     if (ht_opt_on(c->o, HT_OPT_ROUTE)) ctx = 0;
     else ctx = cli__ctx_for(c, ctx, n_prompt);

@@ -313,9 +313,10 @@ static int say_opened(cli__ctx *c, const ht_engine *engine, ht_err *e)
                  cli__str(info, "threadsWhy", "?"));
         if (trained > 0 && ht_engine_ctx(engine) > trained)
             cli__say(c, CLI_WARN,
-                     "warning: -c %u is more than the %.0f positions the model was trained "
+                     "warning: %s %u is more than the %.0f positions the model was trained "
                      "for; text past them may be poor",
-                     ht_engine_ctx(engine), trained);
+                     ht_opt_given(c->o, HT_OPT_CTX) ? "-c" : "a context of", ht_engine_ctx(engine),
+                     trained);
         if (cli__act_idle(info)) cli__say(c, CLI_WARN, "warning: " CLI_ACT_IDLE, c->model);
         if (cli__str(info, "handOff.notPinned", NULL))
             cli__say(c, CLI_WARN,

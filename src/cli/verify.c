@@ -7,6 +7,7 @@
 #include "evid/sched.h"
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* The trust root of --trust, or of the store. */
@@ -149,12 +150,17 @@ int cli__verify(cli__ctx *c, ht_err *e)
 {
     ht_arena *a;
     ht_trust t;
-    if (access(ht_opts_arg(c->o, 0), R_OK | X_OK) != 0)
-        return HT_FAIL(e, HT_EIO, "cannot open the folder %s: %s", ht_opts_arg(c->o, 0),
-                       strerror(errno));
+    struct stat st;
+    const char *dir = ht_opts_arg(c->o, 0);
+    if (stat(dir, &st) == 0 && !S_ISDIR(st.st_mode))
+        return HT_FAIL(e, HT_EARG,
+                       "%s is no folder, and a bundle is one: name the folder that holds its "
+                       "statement.dsse.json",
+                       dir);
+    if (access(dir, R_OK | X_OK) != 0)
+        return HT_FAIL(e, HT_EIO, "cannot open the folder %s: %s", dir, strerror(errno));
     HT_TRY(ht_arena_new(&a, 0, e));
     int rc = read_trust(c, a, &t, e);
-    const char *dir = ht_opts_arg(c->o, 0);
     if (rc == 0)
         rc = ht_is_comparison(dir) ? verify_comparison(c, a, &t, e)
              : ht_is_schedule(dir) ? verify_schedule(c, a, &t, e)

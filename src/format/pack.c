@@ -153,7 +153,7 @@ static int read_tensor(ht_file *f, const ht_json *item, size_t i, uint64_t *at, 
     if (layout_id < 0)
         return HT_FAIL(e, HT_EUNSUPPORTED,
                        "%s: tensor %s: unsupported layout %s of %s; make the pack again with "
-                       "this version",
+                       "this version, or update hetero if a newer one made it",
                        f->label, t->name, layout, type);
     t->type = (uint8_t)type_id;
     t->layout = (uint8_t)layout_id;
@@ -201,6 +201,11 @@ static int read_prefix(ht_file *f, uint8_t prefix[HT_PACK_PREFIX], size_t *heade
                        "pack again or update",
                        f->label, version, HT_PACK_VERSION);
     if (zero) return HT_FAIL(e, HT_EFORMAT, "%s: bytes 12 to 15 are not zero", f->label);
+    if (size < m->n)
+        return HT_FAIL(e, HT_EFORMAT,
+                       "%s: has %zu bytes and says %llu: the %llu behind its end are none of the "
+                       "pack; copy or make it again",
+                       f->label, m->n, (unsigned long long)size, (unsigned long long)(m->n - size));
     if (size != m->n)
         return HT_FAIL(e, HT_EFORMAT,
                        "%s: has %zu bytes and says %llu: it was not copied completely", f->label,

@@ -6,6 +6,7 @@ B=${1:-build}
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 p=/opt/hetero
+check 'a space in B is told' "$(make -n B="$tmp/a b" 2>&1 | grep -q 'name one folder without a space' || echo 'it is not')"
 if ! make --no-print-directory B="$B" DESTDIR="$tmp" PREFIX=$p install > "$tmp/log" 2>&1; then
     fail "make install: $(tail -n 5 "$tmp/log")"
     finish

@@ -320,6 +320,7 @@ def pack_files():
     yield "reserved", pack(zero=1)
     yield "short", pack()[:40]
     yield "cut", pack()[:-64]
+    yield "long", pack() + bytes(64)
     yield "header_length", pack(length=1 << 40)
     yield "digest", pack(digest=bytes(32))
     yield "not_canonical", pack(header=b'{"format": "heteropack"}')

@@ -267,6 +267,13 @@ def nothing_is_clamped_silently():
     fails(5, 'set -c 296, which has room for an answer of 256', 'run', TALE, '-c', '32', '--ids', ids)
 
 
+def plans():
+    """What a plan takes, and a context that nobody named."""
+    fails(2, '-p 100000: a plan has at most 65535 rows, and a longer prompt runs in pieces', 'explain', TALE, '-p', '100000')
+    r = run('explain', TALE, '-p', '2049')
+    check(r.returncode == 0 and 'warning: a context of 2049 is more than the 2048' in err(r), 'no -c was given', err(r))
+
+
 def output():
     if os.path.exists('/dev/full'):
         import subprocess
@@ -276,6 +283,6 @@ def output():
         check(r.returncode != 0 and 'standard output' in err(r), 'a full disk is noticed', err(r))
 
 
-for part in (usage, settings, from_the_environment, unread, words, nothing_is_made_before_a_check, files, as_json, purity, nothing_is_clamped_silently, output):
+for part in (usage, settings, from_the_environment, unread, words, nothing_is_made_before_a_check, files, as_json, purity, nothing_is_clamped_silently, plans, output):
     part()
 end()

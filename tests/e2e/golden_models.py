@@ -47,4 +47,9 @@ with tempfile.TemporaryDirectory() as out:
     check(made() == ['gemma2'], 'another golden than the tree has')
     os.utime(path('gemma2', 'config.json'), (0, 0))
     check(made() == ['gemma2'], 'older than the script')
+
+for args, status in (([], 2), (['--helo'], 2), (['a', 'b'], 2), (['--help'], 0)):
+    r = run(SCRIPT, *args, program=sys.executable)
+    check(r.returncode == status and 'usage: own_model.py OUTDIR' in (err(r) if status else r.stdout.decode()),
+          'own_model.py %s: how it is used' % args, err(r))
 end()

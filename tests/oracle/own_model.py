@@ -245,4 +245,7 @@ def main(out):
 
 
 if __name__ == '__main__':
+    if len(sys.argv) != 2 or sys.argv[1].startswith('-'):
+        print(__doc__.strip(), file=sys.stdout if sys.argv[1:] in (['-h'], ['--help']) else sys.stderr)
+        sys.exit(0 if sys.argv[1:] in (['-h'], ['--help']) else 2)
     main(sys.argv[1])

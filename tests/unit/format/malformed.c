@@ -188,6 +188,7 @@ T_CASE(malformed, pack)
           {"reserved", FMT, "bytes 12 to 15 are not zero"},
           {"short", FMT, "has 40 bytes, too short for a pack"},
           {"cut", FMT, "it was not copied completely"},
+          {"long", FMT, "the 64 behind its end are none of the pack"},
           {"header_length", FMT, "a header of 1099511627776 bytes in a file of"},
           {"digest", FMT, "the header does not have the SHA-256 stored at offset 32"},
           {"not_canonical", FMT, "line 1"}, {"format", FMT, "\"format\" is not \"heteropack\""},
@@ -206,7 +207,9 @@ T_CASE(malformed, pack)
           {"bytes_beyond", FMT, "tensor w: 1099511627776 bytes at offset 192 lie beyond"},
           {"bytes_shape", FMT, "tensor w: 32 bytes, its shape needs 40"},
           {"type", UNS, "tensor w: unsupported tensor type q9_9"},
-          {"layout", UNS, "tensor w: unsupported layout tile/7 of f32"},
+          {"layout", UNS,
+           "layout tile/7 of f32; make the pack again with this version, or "
+           "update hetero if a newer one made it"},
           {"layout_old", UNS, "tensor w: unsupported layout r16/1 of q6_k; make the pack again"},
           {"layout_vector", FMT, "tensor n: layout r16/1 needs rows and columns"},
           {"rep", FMT, "tensor w: \"type\", \"layout\" or \"rep\" is missing"},
