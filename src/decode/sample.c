@@ -148,8 +148,13 @@ static void penalise(ht_sampler *s, const int32_t *history, size_t n)
     }
 }
 
-static void adjust(ht_sampler *s, const float *logits, const int32_t *history, size_t n)
+/* The logits after bias, penalties and constraint: in work, or where they came from when nothing
+ * changes them and greedy reads them once: copying a large vocabulary takes longer than that. */
+static const float *adjust(ht_sampler *s, const float *logits, const int32_t *history, size_t n)
 {
+    const bool changed =
+        s->par.n_bias || decode__uses_penalties(&s->par) || decode__uses_dry(&s->par) || s->allow;
+    if (!changed && s->par.temp <= 0) return logits;
     memcpy(s->work, logits, s->n_vocab * sizeof *logits);
     for (size_t i = 0; i < s->par.n_bias; i++)
         if (in_vocab(s, s->bias[i].id)) s->work[s->bias[i].id] += s->bias[i].bias;
@@ -158,6 +163,7 @@ static void adjust(ht_sampler *s, const float *logits, const int32_t *history, s
     /* Last, so that no bias brings back what may not come. */
     for (uint32_t i = 0; s->allow && i < s->n_vocab; i++)
         if (!(s->allow[i / 32] >> (i % 32) & 1)) s->work[i] = -INFINITY;
+    return s->work;
 }
 
 /* ---- candidates ------------------------------------------------------------------------------ */
@@ -280,15 +286,15 @@ static void truncate(ht_sampler *s, uint64_t position)
 int decode__shape(ht_sampler *s, const float *logits, const int32_t *history, size_t n_history,
                   uint64_t position, double *sum, ht_err *e)
 {
-    adjust(s, logits, history, n_history);
-    const int32_t best = ht_argmax(s->work, s->n_vocab);
-    if (best < 0 || s->work[best] == -INFINITY)
+    const float *x = adjust(s, logits, history, n_history);
+    const int32_t best = ht_argmax(x, s->n_vocab);
+    if (best < 0 || x[best] == -INFINITY)
         return HT_FAIL(e, HT_EFORMAT,
                        "sampling at position %llu: no logit of %u is a number above -inf; the "
                        "model's weights may be damaged, or the biases ban every token",
                        (unsigned long long)position, s->n_vocab);
-    if (s->par.temp <= 0 || s->work[best] == INFINITY) {
-        s->cand[0] = (decode__cand){.id = best, .logit = s->work[best], .p = 1};
+    if (s->par.temp <= 0 || x[best] == INFINITY) {
+        s->cand[0] = (decode__cand){.id = best, .logit = x[best], .p = 1};
         s->n = 1;
         *sum = 1;
         return 0;
