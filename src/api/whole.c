@@ -518,7 +518,8 @@ int api__whole_choose(ht_engine *e, uint32_t n, uint32_t want, ht_err *err)
         if (w->strict)
             return HT_FAIL(err, HT_EUNSUPPORTED,
                            "engine %s has no bucket for a prompt of %u tokens at context %u, and "
-                           "strict forbids another engine",
+                           "strict forbids another engine; a larger context may have one, and "
+                           "strict=0 lets another engine run it",
                            w->unit->be->name, n, e->ctx);
         fall_back(e, "BUCKET", false);
         return 0;

@@ -97,7 +97,8 @@ static int run(work *w, ht_err *e)
     HT_TRY(cli__ids(c, 0, &w->ids, &w->n_ids, e));
     if (w->n_ids > UINT32_MAX)
         return HT_FAIL(e, HT_EARG, "--ids: %zu tokens are too many", w->n_ids);
-    HT_TRY(cli__engine_open(c, (uint32_t)w->n_ids, &w->engine, e));
+    HT_TRY(cli__engine_open(c, cli__ctx_for(c, (uint32_t)w->n_ids, (uint32_t)w->n_ids), &w->engine,
+                            e));
     if (ht_opt_given(c->o, HT_OPT_PRINT_CONFIG)) return cli__print_config(c, w->engine, NULL, e);
     ht_mem_free(
         w->ids); /* read again, now that the size of the vocabulary is known                 */

@@ -43,8 +43,10 @@ def available():
 
 def edges():
     """Bucket edges, one token either way: who runs, with how many rows, and the tokens of cpu."""
-    for n, rows in ((31, 32), (32, 32), (33, 128), (128, 128), (129, 512)):
-        g, c = ask(n, *GRAPH), ask(n)
+    at = [(31, 32, '512'), (32, 32, '512'), (33, 128, '512'), (128, 128, '512'), (129, 512, '512'), (511, 512, '640'),
+          (512, 512, '640'), (513, 2048, '2080'), (2047, 2048, '2080'), (2048, 2048, '2080')]
+    for n, rows, ctx in at:
+        g, c = ask(n, *GRAPH, ctx=ctx), ask(n, ctx=ctx)
         if g is None or c is None:
             continue
         p = prefill(g)
@@ -67,6 +69,24 @@ def other_work():
     check('no bucket for a prompt of 200 tokens' in r, 'strict says why', r)
     r = refusal('run', TALE, '-p', 'x', '-n', '1', '--engine', 'graph')
     check('does not decode' in r and '--prefill-engine graph' in r, 'it does not decode', r)
+
+
+def bare_figures():
+    """Logits and perplexities name no engine, so a graph that was asked for makes them or nobody does."""
+    plain = run('logits', TALE, '--ids', '5,17,3')
+    r = run('logits', TALE, '--ids', '5,17,3', *GRAPH)
+    check(r.returncode == 0 and r.stdout and r.stdout != plain.stdout, 'logits of three tokens: the graph\'s', err(r))
+    r = refusal('logits', TALE, '--ids', '5,17,3', '-c', '20', *GRAPH)
+    check('no bucket for a prompt of 3 tokens at context 20' in r and 'strict=0' in r, 'logits: no bucket', r)
+    r = run('logits', TALE, '--ids', '5,17,3', '-c', '20', *GRAPH, '--graph', 'strict=0')
+    check(r.stdout == plain.stdout, 'strict=0 takes those of cpu', err(r))
+    with tmp() as folder:
+        path = os.path.join(folder, 'text')
+        with open(path, 'w') as f:
+            f.write('Once upon a time there was a little girl. ' * 40)
+        r = refusal('ppl', TALE, '-f', path, '-c', '100', *GRAPH)
+        check('no bucket for a prompt of 100 tokens' in r, 'ppl: no bucket', r)
+        check(run('ppl', TALE, '-f', path, '-c', '128', *GRAPH).returncode == 0, 'ppl on the graph')
 
 
 def settings():
@@ -254,6 +274,7 @@ absent()
 if available():
     edges()
     other_work()
+    bare_figures()
     settings()
     int8()
     unread()
