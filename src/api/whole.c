@@ -149,9 +149,11 @@ static int read_settings(struct api__whole *w, const char *settings, ht_err *err
         p += *p == ',';
     }
     if (w->cold && w->strict)
-        return HT_FAIL(err, HT_EARG,
-                       "cold=1 and strict=1 in --graph contradict each other: a cold start serves "
-                       "from the reference until the graph is compiled, strict allows no stand-in");
+        return HT_FAIL(
+            err, HT_EARG,
+            "cold=1 and strict=1 in --graph contradict each other: a cold start serves "
+            "from the reference until the graph is compiled, strict allows no stand-in; "
+            "leave one out, or add strict=0 for logits, ppl and kv-probe, strict unless told");
     if (rounds(w) && !w->approximate)
         return HT_FAIL(
             err, HT_EUNSUPPORTED,

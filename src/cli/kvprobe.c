@@ -309,7 +309,7 @@ static int run(work *w, ht_err *e)
         return HT_FAIL(e, HT_EARG, "--save with --evict: what the store keeps is for whole caches");
     HT_TRY(read_depths(w, UINT32_MAX, e));
     if (!file && !ht_opt_given(o, HT_OPT_KV_DEPTHS)) w->n_depths = 1, w->depth[0] = MADE_DEPTH;
-    if (!w->params.ctx) w->params.ctx = deepest(w);
+    if (!w->params.ctx) w->params.ctx = cli__ctx_for(c, deepest(w), deepest(w));
     w->reference = true;
     HT_TRY(open_engine(w, "f16", "f16", e));
     HT_TRY(file ? read_text(w, file, e) : make_text(w, e));

@@ -80,13 +80,26 @@ def bare_figures():
     check('no bucket for a prompt of 3 tokens at context 20' in r and 'strict=0' in r, 'logits: no bucket', r)
     r = run('logits', TALE, '--ids', '5,17,3', '-c', '20', *GRAPH, '--graph', 'strict=0')
     check(r.stdout == plain.stdout, 'strict=0 takes those of cpu', err(r))
+    r = refusal('logits', TALE, '--ids', '5,17,3', *GRAPH, '--graph', 'cold=1')
+    check('contradict' in r and 'add strict=0' in r, 'logits: a cold start', r)
+    r = run('logits', TALE, '--ids', '5,17,3', *GRAPH, '--graph', 'cold=1,strict=0')
+    check(r.stdout == plain.stdout, 'a cold start that was allowed', err(r))
     with tmp() as folder:
+        for name in ('strict=0', 'cold=1'):  # names of folders, not settings
+            r = refusal('logits', TALE, '--ids', '5,17,3', '-c', '20', *GRAPH, '--graph',
+                        'cache=' + os.path.join(folder, name))
+            check('no bucket for a prompt of 3 tokens' in r, 'logits: a folder named ' + name, r)
         path = os.path.join(folder, 'text')
         with open(path, 'w') as f:
             f.write('Once upon a time there was a little girl. ' * 40)
         r = refusal('ppl', TALE, '-f', path, '-c', '100', *GRAPH)
         check('no bucket for a prompt of 100 tokens' in r, 'ppl: no bucket', r)
         check(run('ppl', TALE, '-f', path, '-c', '128', *GRAPH).returncode == 0, 'ppl on the graph')
+        probe = ['kv-probe', TALE, path, '--depths', '300', '-ctk', 'f32', '-ctv', 'f32', '--store', folder]
+        plain, r = run(*probe, '--json'), run(*probe, '--json', *GRAPH)
+        check(r.returncode == 0 and r.stdout != plain.stdout, 'kv-probe: a context in which a bucket fits', err(r))
+        r = refusal(*probe, '-c', '300', *GRAPH)
+        check('no bucket for a prompt of 300 tokens' in r, 'kv-probe: no bucket', r)
 
 
 def settings():
