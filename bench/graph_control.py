@@ -27,6 +27,8 @@ import subprocess
 import sys
 import tempfile
 
+import rounds
+
 ARMS = ('cpu', 'graph', 'routed')
 
 
@@ -134,10 +136,7 @@ def main():
     p.add_argument('--ctx', type=int, default=1024)
     p.add_argument('--vocab', type=int, default=4096)
     p.add_argument('--cache', default='')
-    a = p.parse_args()
-    if a.table:
-        with open(a.table) as f:
-            return table(json.load(f))
+    a = rounds.asked(p, table)
     if not (a.hetero and a.model and a.o and (a.store or a.fixture)):
         p.error('--hetero, --model, --store or --fixture, and -o are needed')
     if a.slots < 1:

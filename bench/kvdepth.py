@@ -18,6 +18,9 @@ import subprocess
 import sys
 import time
 
+import rounds
+
+
 def table(doc):
     print('| depth | K, V | ms a step, median (range) | n | times F16 | bound | share of the bound |')
     print('|---:|---|---|---:|---:|---:|---:|')
@@ -45,17 +48,10 @@ def main():
     ap.add_argument('--rounds', type=int, default=2)
     ap.add_argument('--budget', type=float, default=450)
     ap.add_argument('--table')
-    a = ap.parse_args()
-    if a.table:
-        with open(a.table, encoding='utf-8') as f:
-            return table(json.load(f))
-    if not (a.bin and a.model and a.out):
-        ap.error('--bin, --model and -o are needed')
+    a = rounds.asked(ap, table, 'bin', 'model', 'out')
     doc = {'schema': 'hetero/kvdepth/1', 'utc': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()),
            'model': os.path.basename(a.model), 'depths': {}}
-    if os.path.exists(a.out):
-        with open(a.out, encoding='utf-8') as f:
-            doc = json.load(f)
+    doc = rounds.continued(a.out, doc)
     start, longest, left = time.monotonic(), {}, False
     for n in range(1, a.rounds + 1):
         for depth in a.depths.split(','):

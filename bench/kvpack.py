@@ -19,6 +19,8 @@ import subprocess
 import sys
 import time
 
+import rounds
+
 ARMS = ('step', 'thread')
 
 
@@ -54,18 +56,10 @@ def main():
     p.add_argument('-o', '--out')
     for name, value in (('-n', 256), ('--threads', 1), ('--rounds', 8), ('--budget', 50)):
         p.add_argument(name, type=int, default=value)
-    a = p.parse_args()
-    if a.table:
-        with open(a.table, encoding='utf-8') as f:
-            table(json.load(f))
-        return 0
-    if not (a.hetero and a.model and a.out):
-        p.error('--hetero, --model and -o are needed')
+    a = rounds.asked(p, table, 'hetero', 'model', 'out')
     doc = {'schema': 'hetero/kvpack-bench/1', 'model': os.path.basename(a.model), 'k': 'q8_0r', 'v': 'tq4', 'n': a.n,
            'threads': a.threads, 'rounds': []}
-    if os.path.exists(a.out):
-        with open(a.out, encoding='utf-8') as f:
-            doc = json.load(f)
+    doc = rounds.continued(a.out, doc)
     t0, longest = time.monotonic(), 0.0
     while len(doc['rounds']) < a.rounds:
         begun = time.monotonic()

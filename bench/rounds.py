@@ -16,6 +16,28 @@ RATES = {'read': 'readBytesPerS', 'fma': 'fmaFlopsPerS', 'int8': 'int8OpsPerS', 
 BELOW_F32 = (' q8', ' bf16')    # how the names of systems end whose products are not in f32
 
 
+def asked(parser, table, *needed):
+    """The options of a bench that has --table FILE, which prints what the file holds and ends the program, and that
+    otherwise needs these."""
+    a = parser.parse_args()
+    if a.table:
+        with open(a.table, encoding='utf-8') as f:
+            table(json.load(f))
+        sys.exit(0)
+    lacking = [n for n in needed if not getattr(a, n.replace('-', '_'))]
+    if lacking:
+        parser.error('needed: ' + ', '.join('--' + n for n in lacking))
+    return a
+
+
+def continued(path, doc):
+    """What the file holds already, or a new document."""
+    if not os.path.exists(path):
+        return doc
+    with open(path, encoding='utf-8') as f:
+        return json.load(f)
+
+
 def split(cell):
     """'pp512' or 'tg32@2048' -> (prompt, generated, depth)."""
     kind, rest = cell[:2], cell[2:]

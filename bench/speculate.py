@@ -28,6 +28,8 @@ import subprocess
 import sys
 import time
 
+import rounds
+
 WORDS = ('river stone window garden lantern market winter copper basket signal letter harbour '
          'engine blanket mirror ladder orchard compass feather thunder velvet pencil marble').split()
 
@@ -159,21 +161,13 @@ def main():
     for name, value in (('--prompts', 20), ('--stories-n', 100), ('--reps', 6), ('-n', 64), ('--threads', 2),
                         ('--budget', 450)):
         p.add_argument(name, type=int, default=value)
-    a = p.parse_args()
-    if a.table:
-        with open(a.table, encoding='utf-8') as f:
-            table(json.load(f))
-        return 0
-    if not (a.hetero and a.model and a.draft and a.stories and a.out):
-        p.error('--hetero, --model, --draft, --stories and -o are needed')
+    a = rounds.asked(p, table, 'hetero', 'model', 'draft', 'stories', 'out')
     doc = {'schema': 'hetero/speculate-bench/1', 'model': os.path.basename(a.model),
            'draft': os.path.basename(a.draft), 'act': a.act, 'n': a.n, 'threads': a.threads,
            'reps': a.reps, 'cells': {}}
     if a.engine or a.draft_engine:
         doc['engines'] = {'model': a.engine or 'cpu', 'draft': a.draft_engine or a.engine or 'cpu'}
-    if os.path.exists(a.out):
-        with open(a.out, encoding='utf-8') as f:
-            doc = json.load(f)
+    doc = rounds.continued(a.out, doc)
     todo = cells(a)
     t0, longest, same = time.monotonic(), 0.0, True
     for turn in range(a.reps):
