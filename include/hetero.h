@@ -139,6 +139,8 @@ typedef struct ht_engine_params {
                                        the reference until one is compiled, strict=1: fail where the
                                        reference would stand in, device=, act=, approximate=1:
                                        declared other arithmetic; NULL: none                      */
+    int graph_strict;               /* strict where those settings do not say: for callers that show
+                                       figures without the receipt that names their engine        */
     const char *cuda;               /* settings of engine "cuda", KEY=VALUE,...: gpu=N, the card;
                                        ranks=N, a group on it over which heads and rows are dealt
                                        out; level=1, no persistent kernel; an error where no phase

@@ -387,7 +387,7 @@ int ht_engine_open(ht_engine **out, const ht_engine_params *p, ht_err *err)
     int rc = e->path ? 0 : HT_FAIL(err, HT_ENOMEM, "no memory for the model's path");
     if (!rc) rc = read_numbers(e, p, err);
     if (!rc) rc = load_file(e, p, err);
-    if (!rc) rc = api__whole_read(e, p->graph, err);
+    if (!rc) rc = api__whole_read(e, p->graph, p->graph_strict != 0, err);
     if (!rc) rc = load_devices(e, p, err);
     if (!rc) rc = api__prefix_open(e, p, err);
     if (!rc) rc = make_batch(e, err);

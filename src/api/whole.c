@@ -166,7 +166,7 @@ static int read_settings(struct api__whole *w, const char *settings, ht_err *err
                    "activations are measured on that text when the engine opens");
 }
 
-int api__whole_read(ht_engine *e, const char *settings, ht_err *err)
+int api__whole_read(ht_engine *e, const char *settings, bool strict, ht_err *err)
 {
     struct api__whole *w = ht_arena_alloc(e->arena, sizeof *w);
     if (!w) return HT_FAIL(err, HT_ENOMEM, "no memory for the graph engine's settings");
@@ -174,6 +174,7 @@ int api__whole_read(ht_engine *e, const char *settings, ht_err *err)
     w->e = e;
     w->act = HT_ACT_F32;
     w->cancel = CANCEL_MS;
+    w->strict = strict;
     w->given = settings && *settings;
     return read_settings(w, settings ? settings : "", err);
 }

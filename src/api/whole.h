@@ -5,8 +5,9 @@
 #define HT_API_WHOLE_H
 #include "api/api.h"
 
-/* Read ht_engine_params.graph, before devices are opened. settings NULL: none. */
-HT_MUST_USE int api__whole_read(ht_engine *, const char *settings, ht_err *);
+/* Read ht_engine_params.graph, before devices are opened. settings NULL: none; strict: where they
+ * do not say. */
+HT_MUST_USE int api__whole_read(ht_engine *, const char *settings, bool strict, ht_err *);
 /* Options for the device of such an engine: what was given for it, with a leading comma, or "". */
 const char *api__whole_opts(const ht_engine *);
 /* With devices open: pick the buckets that the memory budget admits, the peak of compiling one of

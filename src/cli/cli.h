@@ -23,7 +23,6 @@ typedef struct {
     bool is_default_model;
     char store[CLI_PATH];            /* folder of admitted routes; set by cli__engine_params      */
     char kv_gates[CLI_PATH];         /* measured losses of KV types; as store                     */
-    char graph[CLI_PATH];            /* settings of the graph engine, strict added; see open.c    */
     uint64_t bar_ns;                 /* when the progress bar was last drawn; 0: none is shown    */
 } cli__ctx;
 

@@ -231,17 +231,6 @@ void cli__engine_settings(const cli__ctx *c, bool draft, ht_engine_params *p)
     p->cuda = setting_of(c->o, HT_OPT_CUDA, "cuda", p, draft);
 }
 
-/* Logits, and what is reckoned from them, come without a receipt that would say who computed them:
- * where a graph was asked for, another engine's are an error unless strict=0 allows them. */
-static void be_strict(cli__ctx *c, ht_engine_params *p)
-{
-    const char *given = p->graph ? p->graph : "";
-    const bool chosen = !strncmp(given, "strict=", 7) || strstr(given, ",strict=");
-    if (!is(p->prefill_engine, "graph") || chosen) return;
-    const int n = snprintf(c->graph, sizeof c->graph, "%s%sstrict=1", given, *given ? "," : "");
-    if (n > 0 && n < (int)sizeof c->graph) p->graph = c->graph;
-}
-
 void cli__engine_params(cli__ctx *c, uint32_t ctx_default, ht_engine_params *p)
 {
     const ht_opts *o = c->o;
@@ -256,6 +245,7 @@ void cli__engine_params(cli__ctx *c, uint32_t ctx_default, ht_engine_params *p)
         .pre_override = ht_opt_str(o, HT_OPT_PRE),
         .prefill_engine = ht_opt_str(o, HT_OPT_PREFILL_ENGINE),
         .decode_engine = ht_opt_str(o, HT_OPT_DECODE_ENGINE),
+        .graph_strict = cmd == HT_CMD_LOGITS || cmd == HT_CMD_PPL || cmd == HT_CMD_KV_PROBE,
         .store = routed ? c->store : NULL,
         .act = ht_opt_str(o, HT_OPT_ACT),
         .ctk = ht_opt_str(o, HT_OPT_CTK),
@@ -290,7 +280,6 @@ void cli__engine_params(cli__ctx *c, uint32_t ctx_default, ht_engine_params *p)
     if (!p->prefill_engine) p->prefill_engine = engine;
     if (!p->decode_engine) p->decode_engine = engine;
     cli__engine_settings(c, false, p);
-    if (cmd == HT_CMD_LOGITS || cmd == HT_CMD_PPL || cmd == HT_CMD_KV_PROBE) be_strict(c, p);
 }
 
 uint32_t cli__ctx_for(const cli__ctx *c, uint32_t ctx, uint32_t n_prompt)

@@ -223,8 +223,7 @@ static int open_dev(ht_dev **out, const char *opts, ht_err *e)
         if (!image[i])
             return HT_FAIL(e, HT_EUNSUPPORTED,
                            "engine cuda: this build has no CUDA kernels, because make found no "
-                           "nvcc; install the CUDA "
-                           "toolkit and build again");
+                           "nvcc; install the CUDA toolkit and build again");
     }
     HT_TRY(cuda__api_load(&api, e));
     return cuda__open_api(out, &api, image, opts, e);
